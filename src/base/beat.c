@@ -60,19 +60,14 @@ skr_beat_resume(void)
     skr_beat_turn();
 }
 
-static bool
-is_fresh(const struct skr_beat *beat, int64_t within_ms)
-{
-    int64_t turned_ms = atomic_load(&beat->turned_ms);
-    return turned_ms == NOT_RUNNING || turned_ms == WAITING ||
-           skr_clock_ms() - turned_ms < within_ms;
-}
-
 bool
 skr_pulse_is_fresh(const struct skr_pulse *pulse, int64_t within_ms)
 {
-    for (size_t i = 0; i < SKR_PULSE_MAX; i++)
-        if (pulse->beats[i] != NULL && !is_fresh(pulse->beats[i], within_ms))
+    for (size_t i = 0; i < SKR_PULSE_MAX && pulse->beats[i] != NULL; i++) {
+        int64_t turned_ms = atomic_load(&pulse->beats[i]->turned_ms);
+        if (turned_ms != NOT_RUNNING && turned_ms != WAITING &&
+            skr_clock_ms() - turned_ms >= within_ms)
             return false;
+    }
     return true;
 }

@@ -274,18 +274,15 @@ bool
 skr_text_ports(const char *text, uint16_t *first, uint16_t *last)
 {
     char start[8];
+    size_t size = strcspn(text, "-");
+    bool is_range = text[size] == '-';
     int64_t low, high;
-    const char *dash = strchr(text, '-');
-    if (dash == NULL) {
-        if (!skr_text_number(text, 0, UINT16_MAX, &low))
-            return false;
-        *first = *last = (uint16_t)low;
-        return true;
-    }
-    snprintf(start, sizeof(start), "%.*s", (int)(dash - text), text);
-    if (dash - text >= (int)sizeof(start) ||
-        !skr_text_number(start, 1, UINT16_MAX, &low) ||
-        !skr_text_number(dash + 1, low, UINT16_MAX, &high))
+    snprintf(start, sizeof(start), "%.*s", (int)size, text);
+    if (size >= sizeof(start) ||
+        !skr_text_number(start, is_range, UINT16_MAX, &low))
+        return false;
+    high = low;
+    if (is_range && !skr_text_number(text + size + 1, low, UINT16_MAX, &high))
         return false;
     *first = (uint16_t)low;
     *last = (uint16_t)high;

@@ -54,17 +54,15 @@ check_options(const struct skr_consumer_options *options,
     if (missing != NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "skr_consumer_options.%s is not set", missing);
-    if (options->broker->receive == NULL || options->broker->settle == NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the %s driver cannot consume",
-                        options->broker->scheme);
-    if (options->retry_broker != NULL &&
-        (options->retry_broker->receive == NULL ||
-         options->retry_broker->settle == NULL))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the %s driver cannot be the retry_broker: it cannot "
-                        "consume",
-                        options->retry_broker->scheme);
+    const struct skr_broker_ops *brokers[] = {options->broker,
+                                              options->retry_broker};
+    for (size_t i = 0; i < SKR_COUNT_OF(brokers); i++)
+        if (brokers[i] != NULL &&
+            (brokers[i]->receive == NULL || brokers[i]->settle == NULL))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the %s driver cannot %s", brokers[i]->scheme,
+                            i == 0 ? "consume"
+                                   : "be the retry_broker: it cannot consume");
     if (options->batch > MOST_BATCH)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "batch is %u; at most %d deliveries share a "
@@ -490,10 +488,9 @@ skr_consumer_stop(struct skr_consumer *consumer)
 {
     // Nothing but a system call: this may run inside a signal handler.
     int saved = errno;
-    const uint64_t one = 1;
     atomic_store(&consumer->is_stopped, true);
-    ssize_t written = write(consumer->stop_fd, &one, sizeof(one));
-    (void)written;  // it can only be full, and then it is readable as well
+    // It can only be full, and then it is readable as well.
+    eventfd_write(consumer->stop_fd, 1);
     errno = saved;
 }
 
@@ -835,10 +832,9 @@ start_budget(struct skr_consumer *consumer)
 static void
 forget_stop(struct skr_consumer *consumer)
 {
-    uint64_t stops;
+    eventfd_t stops;
     atomic_store(&consumer->is_stopped, false);
-    ssize_t size = read(consumer->stop_fd, &stops, sizeof(stops));
-    (void)size;
+    eventfd_read(consumer->stop_fd, &stops);
 }
 
 static void

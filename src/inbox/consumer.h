@@ -75,6 +75,9 @@ struct skr_consumer_extras {
     // letter.
     bool handles_missing_ids;
     enum skr_unhandled unhandled;
+    // Dead letters of one handler within a minute, after which its messages
+    // wait; 0: any number.
+    uint32_t failure_limit;
     bool auto_setup;  // make the failed table when it is missing
     bool deduplication_auto_setup;
     // The table that deduplication_table takes over from; see
@@ -121,12 +124,20 @@ skr_consumer_forward(struct skr_consumer *consumer,
                      const struct skr_forward *forward,
                      struct skr_error *error);
 
-// A handler in a shared object: SKR_INVALID as skr_library_open().
+// A handler in a shared object. SKR_INVALID says what is wrong and what helps:
+// the object cannot be loaded, it was made for another version, it has no such
+// function.
 SKR_MUST_CHECK enum skr_code
 skr_consumer_handle_library(struct skr_consumer *consumer,
                             const char *message_name, const char *path,
                             const char *function, bool wants_transaction,
                             struct skr_error *error);
+// What would be said of the object's file, which has a slash in its name, if it
+// were loaded, without doing so: nothing in it runs. What it needs besides
+// itself is not looked for.
+SKR_MUST_CHECK enum skr_code
+skr_library_look(const char *path, const char *function,
+                 struct skr_error *error);
 
 // Who writes the deduplication record of a message that a process handled.
 enum skr_recorder {

@@ -116,11 +116,12 @@ decide_failed(const struct skr_delivery_facts *facts,
 
 // There is a limit to what is deferred, and to how long. What a queue that
 // counts got back before, on a stop perhaps, is not deferred: the queue drops
-// what it gets back too often.
+// what it gets back too often. What was not understood would not be read from a
+// row either.
 static struct skr_delivery_decision
 decide_down(const struct skr_delivery_facts *facts, uint32_t wait_ms)
 {
-    if (!facts->has_retry_queue ||
+    if (!facts->has_retry_queue || facts->end == SKR_END_NOT_UNDERSTOOD ||
         (!facts->is_over_capacity && !facts->was_requeued))
         return defer(wait_ms < LONGEST_WAIT_MS ? wait_ms : LONGEST_WAIT_MS);
     return (struct skr_delivery_decision){.disposition = SKR_RETRY_AFTER,
@@ -184,6 +185,8 @@ skr_delivery_decide(const struct skr_delivery_facts *facts,
                     const struct skr_delivery_policy *policy)
 {
     struct skr_delivery_decision decision = decide_end(facts, policy);
+    if (decision.disposition == SKR_DEAD_LETTER && facts->limit_wait_ms > 0)
+        decision = decide_down(facts, facts->limit_wait_ms);
     if (decision.needs_row && facts->is_row_unwritable)
         return decide_unwritable(facts, &decision);
     return decision;

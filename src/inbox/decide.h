@@ -113,6 +113,8 @@ struct skr_delivery_facts {
     bool is_delay_refused;   // the broker does not delay this one
     bool is_row_unwritable;  // a dead letter's, or a retry's
     uint32_t row_wait_ms;    // until that is tried again
+    // Until another message of its handler may fail; 0: this one may.
+    uint32_t limit_wait_ms;
 };
 
 struct skr_delivery_decision {

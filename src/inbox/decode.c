@@ -22,13 +22,8 @@ void
 skr_job_log_failed(const struct skr_consumer *consumer, const struct job *job,
                    enum skr_log_level level)
 {
-    // Without a name it was not understood.
-    const char *name = job->delivery.message.name;
-    char id[SKR_ID_TEXT_SIZE];
     skr_log(&consumer->log, level, "consumer.failed",
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", name == NULL ? "" : name),
-            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_JOB(consumer, job),
             SKR_LOG_NUMBER("retries", job->retry_count),
             SKR_LOG_TEXT("error", job->reason.text));
 }

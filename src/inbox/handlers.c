@@ -104,14 +104,25 @@ wait_for_handler(struct skr_consumer *consumer, struct job *job)
 }
 
 void
+skr_handler_pause(struct skr_consumer *consumer, struct handler *handler,
+                  const struct skr_error *reason, uint32_t pause_ms)
+{
+    // Of what is not understood none gets through: no end of it would be told.
+    enum skr_trouble_kind kind = handler == &consumer->unhandled.not_understood
+                                     ? SKR_TROUBLE_HARMLESS
+                                     : SKR_TROUBLE_CONSUMER;
+    handler->reason = *reason;
+    skr_trouble_report(&handler->trouble, &consumer->log, kind,
+                       "consumer.trouble", consumer->options.name, reason);
+    handler->again_ms = skr_clock_ms() + pause_ms;
+}
+
+void
 skr_handler_set_down(struct skr_consumer *consumer, struct job *job,
                      const struct skr_error *reason)
 {
-    struct handler *handler = job->handler;
-    handler->reason = *reason;
-    skr_trouble_report(&handler->trouble, &consumer->log, SKR_TROUBLE_CONSUMER,
-                       "consumer.trouble", consumer->options.name, reason);
-    handler->again_ms = skr_clock_ms() + skr_backoff_next(&handler->backoff);
+    skr_handler_pause(consumer, job->handler, reason,
+                      skr_backoff_next(&job->handler->backoff));
     wait_for_handler(consumer, job);
 }
 
@@ -254,16 +265,11 @@ skr_job_tell_hooks(const struct skr_consumer *consumer, const struct job *job)
     }
 }
 
-static const char *
-word_of(enum skr_unhandled unhandled)
-{
-    switch (unhandled) {
-    case SKR_UNHANDLED_FAIL: return "fail";
-    case SKR_UNHANDLED_IGNORE: return "ignore";
-    case SKR_UNHANDLED_WAIT: return "wait";
-    }
-    return "";
-}
+static const char *const unhandled_words[] = {
+    [SKR_UNHANDLED_FAIL] = "fail",
+    [SKR_UNHANDLED_IGNORE] = "ignore",
+    [SKR_UNHANDLED_WAIT] = "wait",
+};
 
 // The log's event of one message, in full.
 static void
@@ -275,11 +281,12 @@ log_one(const struct skr_consumer *consumer, const struct job *job,
         return;
     }
     char id[SKR_ID_TEXT_SIZE];
-    skr_log(&consumer->log, level, "consumer.unhandled",
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", job->delivery.message.name),
-            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
-            SKR_LOG_TEXT("unhandled", word_of(consumer->policy.unhandled)));
+    skr_log(
+        &consumer->log, level, "consumer.unhandled",
+        SKR_LOG_TEXT("name", consumer->options.name),
+        SKR_LOG_TEXT("message", job->delivery.message.name),
+        SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+        SKR_LOG_TEXT("unhandled", unhandled_words[consumer->policy.unhandled]));
 }
 
 void
@@ -289,10 +296,11 @@ skr_unhandled_log_count(struct skr_consumer *consumer, bool is_last)
     if (unhandled->unlogged == 0 ||
         (!is_last && skr_clock_ms() < unhandled->log_again_ms))
         return;
-    skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.unhandled_more",
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_NUMBER("deliveries", unhandled->unlogged),
-            SKR_LOG_TEXT("unhandled", word_of(consumer->policy.unhandled)));
+    skr_log(
+        &consumer->log, SKR_LOG_WARNING, "consumer.unhandled_more",
+        SKR_LOG_TEXT("name", consumer->options.name),
+        SKR_LOG_NUMBER("deliveries", unhandled->unlogged),
+        SKR_LOG_TEXT("unhandled", unhandled_words[consumer->policy.unhandled]));
     unhandled->unlogged = 0;
     unhandled->log_again_ms = skr_clock_ms() + LOG_MS;
 }

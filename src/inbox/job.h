@@ -67,6 +67,15 @@ skr_job_find_exhaustion(struct skr_consumer *consumer, struct job *job,
 // decode.c: the message's id as text, "" where it has none.
 const char *
 skr_job_format_id(const struct job *job, char text[SKR_ID_TEXT_SIZE]);
+// What each line of the log tells of a message. Without a name it was not
+// understood.
+#define SKR_LOG_JOB(consumer, job)                                   \
+    SKR_LOG_TEXT("name", (consumer)->options.name),                  \
+        SKR_LOG_TEXT("message", (job)->delivery.message.name == NULL \
+                                    ? ""                             \
+                                    : (job)->delivery.message.name), \
+        SKR_LOG_TEXT("id",                                           \
+                     skr_job_format_id((job), (char[SKR_ID_TEXT_SIZE]){0}))
 // decode.c: the log's event of a dead letter.
 void skr_job_log_failed(const struct skr_consumer *consumer,
                         const struct job *job, enum skr_log_level level);

@@ -2,8 +2,6 @@
 // Loads a handler from a shared object, and refuses one that was built for
 // another version of the handler ABI.
 
-#include "inbox/library.h"
-
 #include "base/error.h"
 #include "base/text.h"
 #include "inbox/consumer_internals.h"

@@ -43,7 +43,8 @@ set_end(struct skr_consumer *consumer, struct job *job, enum skr_end end)
     facts->was_requeued = job->incoming->delivery_count > 0;
     facts->broker_delays = source != NULL && source->can.delays;
     // Only what may be deferred for long asks: that takes the driver's lock.
-    if (end == SKR_END_HANDLER_DOWN || end == SKR_END_UNHANDLED)
+    if (end == SKR_END_HANDLER_DOWN || end == SKR_END_UNHANDLED ||
+        facts->limit_wait_ms > 0)
         facts->is_over_capacity =
             source != NULL && source->ops->status(source).is_over_capacity;
     if (end == SKR_END_HANDLER_DOWN)
@@ -67,10 +68,48 @@ hold_back_partition(struct skr_consumer *consumer, const struct job *job)
     }
 }
 
+static struct handler *
+handler_of(struct skr_consumer *consumer, const struct job *job)
+{
+    return job->handler == NULL ? &consumer->unhandled.not_understood
+                                : job->handler;
+}
+
+// One mistake is not to move a whole backlog into the failed table: beyond
+// failure_limit the message waits, and so do all others of its handler. What
+// becomes of those that no handler is for is said by unhandled.
+static void
+bound_failures(struct skr_consumer *consumer, struct job *job)
+{
+    struct handler *handler = handler_of(consumer, job);
+    struct skr_error reason = job->reason;
+    uint32_t limit = consumer->extras.failure_limit;
+    if (job->decision.disposition != SKR_DEAD_LETTER ||
+        job->facts.end == SKR_END_UNHANDLED)
+        return;
+    uint32_t wait_ms =
+        skr_failures_count(&handler->failures, limit, skr_clock_ms());
+    if (wait_ms == 0)
+        return;
+    skr_error_prefix(&reason,
+                     "%u messages of %.80s failed within a minute "
+                     "(failure_limit)",
+                     (unsigned)limit,
+                     job->handler == NULL ? "no known kind"
+                                          : handler->message_name);
+    if (skr_handler_wait_ms(handler) == 0) {
+        skr_backoff_next(&handler->backoff);
+        skr_handler_pause(consumer, handler, &reason, wait_ms);
+    }
+    job->facts.limit_wait_ms = wait_ms;
+    set_end(consumer, job, job->facts.end);
+}
+
 void
 skr_job_end(struct skr_consumer *consumer, struct job *job, enum skr_end end)
 {
     set_end(consumer, job, end);
+    bound_failures(consumer, job);
     if (job->decision.disposition == SKR_RETRY_AFTER ||
         job->decision.disposition == SKR_DEFER)
         hold_back_partition(consumer, job);
@@ -87,18 +126,16 @@ void
 skr_job_fail(struct skr_consumer *consumer, struct job *job, enum skr_end end,
              const struct attempt *attempt)
 {
-    char id[SKR_ID_TEXT_SIZE];
     job->reason = attempt->reason;
     job->facts.verdict = attempt->verdict;
     job->facts.random = next_random(consumer);
     skr_job_end(consumer, job, end);
     skr_job_tell_hooks(consumer, job);
-    if (job->decision.disposition == SKR_DEAD_LETTER)
+    if (job->decision.disposition == SKR_DEAD_LETTER ||
+        job->facts.limit_wait_ms > 0)
         return;
     skr_log(&consumer->log, SKR_LOG_INFO, "consumer.retry",
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", job->delivery.message.name),
-            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_JOB(consumer, job),
             SKR_LOG_NUMBER("retry", job->retry_count + 1),
             SKR_LOG_NUMBER("delay_ms", job->decision.delay_ms),
             SKR_LOG_TEXT("error", job->reason.text));
@@ -426,6 +463,10 @@ write_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
         skr_backoff_next(backoff);
     for (size_t i = 0; i < count; i++)
         if (jobs[i].facts.is_row_unwritable) {
+            struct skr_failures *failures =
+                &handler_of(consumer, &jobs[i])->failures;
+            if (jobs[i].decision.disposition == SKR_DEAD_LETTER)
+                failures->count -= failures->count > 0;
             jobs[i].facts.row_wait_ms = backoff->pause_ms;
             decide(consumer, &jobs[i]);
         }

@@ -30,17 +30,21 @@ static const struct {
     {"headers", SKR_SQL_HEADERS}, {"partition_key", SKR_SQL_PARTITION_KEY},
 };
 
-static const char *const allowed_words[] = {"INSERT", "UPDATE",  "DELETE",
-                                            "SELECT", "REPLACE", "WITH",
-                                            "CALL",   "VALUES",  "MERGE"};
-
-static const char *const schema_words[] = {
-    "CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "GRANT", "REVOKE"};
-
-static const char *const transaction_words[] = {
-    "BEGIN",     "START",   "COMMIT",  "END",    "ROLLBACK", "ABORT",
-    "SAVEPOINT", "RELEASE", "PREPARE", "LOCK",   "UNLOCK",   "XA",
-    "VACUUM",    "ATTACH",  "DETACH",  "PRAGMA", "SET"};
+static const struct {
+    const char *words[18];
+    const char *why;  // NULL: a statement may begin so
+} first_words[] = {
+    {{"INSERT", "UPDATE", "DELETE", "SELECT", "REPLACE", "WITH", "CALL",
+      "VALUES", "MERGE"},
+     NULL},
+    {{"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "GRANT", "REVOKE"},
+     "changes the schema, which some databases commit at once; a handler "
+     "cannot"},
+    {{"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT",
+      "RELEASE", "PREPARE", "LOCK", "UNLOCK", "XA", "VACUUM", "ATTACH",
+      "DETACH", "PRAGMA", "SET"},
+     "touches the transaction or the session, which are the consumer's"},
+};
 
 struct reader {
     const char *at;
@@ -81,17 +85,6 @@ word_length(const char *at)
     return length;
 }
 
-static bool
-is_one_of(const char *word, size_t length, const char *const *list,
-          size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strlen(list[i]) == length &&
-            strncasecmp(list[i], word, length) == 0)
-            return true;
-    return false;
-}
-
 static enum skr_code
 refuse(const struct reader *reader, const char *why)
 {
@@ -102,19 +95,14 @@ static enum skr_code
 check_first_word(const char *word, size_t length, struct skr_error *error)
 {
     int shown = length < 40 ? (int)length : 40;
-    if (is_one_of(word, length, allowed_words, SKR_COUNT_OF(allowed_words)))
-        return SKR_OK;
-    if (is_one_of(word, length, schema_words, SKR_COUNT_OF(schema_words)))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%.*s changes the schema, which some databases commit "
-                        "at once; a handler cannot",
-                        shown, word);
-    if (is_one_of(word, length, transaction_words,
-                  SKR_COUNT_OF(transaction_words)))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%.*s touches the transaction or the session, which "
-                        "are the consumer's",
-                        shown, word);
+    for (size_t i = 0; i < SKR_COUNT_OF(first_words); i++)
+        for (const char *const *at = first_words[i].words; *at != NULL; at++)
+            if (strlen(*at) == length && strncasecmp(*at, word, length) == 0)
+                return first_words[i].why == NULL
+                           ? SKR_OK
+                           : skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                                      "%.*s %s", shown, word,
+                                      first_words[i].why);
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "a handler's statement cannot begin with %.*s; INSERT, "
                     "UPDATE, DELETE, SELECT, REPLACE, WITH, CALL, VALUES or "

@@ -31,20 +31,15 @@ enum {
 static enum skr_code
 admit(struct skr_consumer *consumer, struct job *job, struct skr_error *error)
 {
-    if (!job->has_id) {
-        job->phase = JOB_RECORDED;
-        return SKR_OK;
-    }
-    enum skr_code code = skr_deduplication_admit(
-        consumer->records.table, skr_db_tx(consumer->db),
-        job->delivery.message.id, job->recorded_name, error);
-    if (code == SKR_DUPLICATE) {
-        job->phase = JOB_DUPLICATE;
-        return SKR_OK;
-    }
-    if (code == SKR_OK)
-        job->phase = JOB_RECORDED;
-    return code;
+    enum skr_code code =
+        job->has_id ? skr_deduplication_admit(
+                          consumer->records.table, skr_db_tx(consumer->db),
+                          job->delivery.message.id, job->recorded_name, error)
+                    : SKR_OK;
+    if (code != SKR_OK && code != SKR_DUPLICATE)
+        return code;
+    job->phase = code == SKR_OK ? JOB_RECORDED : JOB_DUPLICATE;
+    return SKR_OK;
 }
 
 // Whether it may be recorded before others are handled: if one of those ended
@@ -255,11 +250,7 @@ log_over(const struct skr_consumer *consumer, const struct job *job,
 {
     if (consumer->log.write == NULL)
         return;
-    char id[SKR_ID_TEXT_SIZE];
-    skr_log(&consumer->log, SKR_LOG_DEBUG, event,
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", job->delivery.message.name),
-            SKR_LOG_TEXT("id", skr_job_format_id(job, id)));
+    skr_log(&consumer->log, SKR_LOG_DEBUG, event, SKR_LOG_JOB(consumer, job));
 }
 
 // Duplicates are rare. A consumer that finds nothing else shares its table with
@@ -318,15 +309,12 @@ static void
 note_missing_record(const struct skr_consumer *consumer, const struct job *job)
 {
     struct handler *handler = job->handler;
-    char id[SKR_ID_TEXT_SIZE];
     if (job->phase != JOB_RECORDED || !was_recorded_by_handler(job) ||
         handler->has_logged_no_record)
         return;
     handler->has_logged_no_record = true;
     skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.no_record",
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", job->delivery.message.name),
-            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
+            SKR_LOG_JOB(consumer, job),
             SKR_LOG_TEXT("table", consumer->options.deduplication_table),
             SKR_LOG_TEXT("advice",
                          "the command says that it deduplicates, and accepted "
@@ -428,12 +416,8 @@ void
 skr_job_find_handled(struct skr_consumer *consumer, struct job *job,
                      const struct skr_error *reason)
 {
-    char id[SKR_ID_TEXT_SIZE];
     skr_log(&consumer->log, SKR_LOG_INFO, "consumer.record_found",
-            SKR_LOG_TEXT("name", consumer->options.name),
-            SKR_LOG_TEXT("message", job->delivery.message.name),
-            SKR_LOG_TEXT("id", skr_job_format_id(job, id)),
-            SKR_LOG_TEXT("error", reason->text));
+            SKR_LOG_JOB(consumer, job), SKR_LOG_TEXT("error", reason->text));
     job->was_run = true;
     job->phase = JOB_DUPLICATE;
     close_job(consumer, job);
@@ -515,20 +499,14 @@ handle_alone(struct skr_consumer *consumer, struct job *job,
     }
 }
 
-static size_t
-count_pending(const struct job *jobs, size_t count)
-{
-    size_t pending = 0;
-    for (size_t i = 0; i < count; i++)
-        pending += jobs[i].phase == JOB_PENDING;
-    return pending;
-}
-
 static enum skr_code
 handle_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
             struct skr_error *error)
 {
-    if (count_pending(jobs, count) > 1) {
+    size_t pending = 0;
+    for (size_t i = 0; i < count; i++)
+        pending += jobs[i].phase == JOB_PENDING;
+    if (pending > 1) {
         struct attempt attempt;
         enum skr_code code = skr_consumer_connect_database(consumer, error);
         if (code != SKR_OK)

@@ -38,6 +38,19 @@ skr_retry_delay_ms(const struct skr_retry_policy *policy, uint32_t retry,
     return (uint32_t)(delay < most ? delay : most);
 }
 
+uint32_t
+skr_failures_count(struct skr_failures *failures, uint32_t limit,
+                   int64_t now_ms)
+{
+    enum { MINUTE_MS = 60000 };
+    if (now_ms - failures->since_ms >= MINUTE_MS)
+        *failures = (struct skr_failures){.since_ms = now_ms};
+    if (limit > 0 && failures->count >= limit)
+        return (uint32_t)(failures->since_ms + MINUTE_MS - now_ms);
+    failures->count++;
+    return 0;
+}
+
 // Ends the stamp that was begun by begin_stamp() and makes it a header.
 static bool
 set_stamp(struct skr_arena *arena, struct skr_headers *headers,

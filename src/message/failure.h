@@ -33,6 +33,16 @@ struct skr_retry_policy {
 uint32_t skr_retry_delay_ms(const struct skr_retry_policy *policy,
                             uint32_t retry, uint32_t random);
 
+// What failed within a minute. Zeroed: nothing did.
+struct skr_failures {
+    int64_t since_ms;  // when the minute began
+    uint32_t count;
+};
+// Counts one more, at now_ms. If that would be more than limit (0: any number)
+// it is not counted: returns how long the minute lasts; else 0.
+uint32_t skr_failures_count(struct skr_failures *failures, uint32_t limit,
+                            int64_t now_ms);
+
 // Headers of a row that waits for retry number `retry`.
 SKR_MUST_CHECK enum skr_code
 skr_failure_mark_retry(struct skr_arena *arena, struct skr_headers *headers,

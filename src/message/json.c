@@ -525,26 +525,16 @@ skr_json_kind(const struct skr_json *json)
     return json->kind;
 }
 
-static const char *
-kind_text(enum skr_json_kind kind)
-{
-    switch (kind) {
-    case SKR_JSON_NULL: return "null";
-    case SKR_JSON_BOOLEAN: return "a boolean";
-    case SKR_JSON_NUMBER: return "a number";
-    case SKR_JSON_TEXT: return "text";
-    case SKR_JSON_ARRAY: return "an array";
-    case SKR_JSON_OBJECT: return "an object";
-    }
-    abort();
-}
-
 enum skr_code
 skr_json_fail_kind(const struct skr_json *json, const char *needed,
                    struct skr_error *error)
 {
+    static const char *const texts[] = {
+        [SKR_JSON_NULL] = "null",       [SKR_JSON_BOOLEAN] = "a boolean",
+        [SKR_JSON_NUMBER] = "a number", [SKR_JSON_TEXT] = "text",
+        [SKR_JSON_ARRAY] = "an array",  [SKR_JSON_OBJECT] = "an object"};
     return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP, "%s is needed, not %s",
-                    needed, kind_text(json->kind));
+                    needed, texts[json->kind]);
 }
 
 enum skr_code

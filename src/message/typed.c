@@ -127,31 +127,25 @@ skr_codec_fail(struct skr_error *error, enum skr_code code, const char *why)
 static const char *
 find_size_mistake(const struct skr_field *field)
 {
+    static const size_t sizes[] = {
+        [SKR_KIND_TEXT] = sizeof(char *),
+        [SKR_KIND_DOUBLE] = sizeof(double),
+        [SKR_KIND_BOOLEAN] = sizeof(bool),
+        [SKR_KIND_UUID] = sizeof(struct skr_id),
+        [SKR_KIND_TIME] = sizeof(int64_t),
+        [SKR_KIND_ENUM] = sizeof(int),
+    };
+    enum skr_kind kind = field->kind;
     size_t size = field->size;
-    bool is_right = false;
-    switch (field->kind) {
-    case SKR_KIND_TEXT: is_right = size == sizeof(char *); break;
-    case SKR_KIND_CHARS: is_right = size > 0; break;
-    case SKR_KIND_SIGNED:
-    case SKR_KIND_UNSIGNED:
-        is_right = size == 1 || size == 2 || size == 4 || size == 8;
-        break;
-    case SKR_KIND_DOUBLE: is_right = size == sizeof(double); break;
-    case SKR_KIND_BOOLEAN: is_right = size == sizeof(bool); break;
-    case SKR_KIND_UUID: is_right = size == sizeof(struct skr_id); break;
-    case SKR_KIND_TIME: is_right = size == sizeof(int64_t); break;
-    case SKR_KIND_ENUM: is_right = size == sizeof(int); break;
-    case SKR_KIND_STRUCT:
-        if (field->type == NULL)
-            return "the description has no type";
-        is_right = size == field->type->size;
-        break;
-    case SKR_KIND_OWN:
-        if (field->c_type == NULL)
-            return "the description has no C type";
-        is_right = size > 0;
-        break;
-    }
+    if (kind == SKR_KIND_STRUCT && field->type == NULL)
+        return "the description has no type";
+    if (kind == SKR_KIND_OWN && field->c_type == NULL)
+        return "the description has no C type";
+    bool is_right = kind == SKR_KIND_STRUCT ? size == field->type->size
+                    : kind == SKR_KIND_CHARS || kind == SKR_KIND_OWN ? size > 0
+                    : kind == SKR_KIND_SIGNED || kind == SKR_KIND_UNSIGNED
+                        ? size == 1 || size == 2 || size == 4 || size == 8
+                        : size == sizes[kind];
     return is_right ? NULL : "the description has another size than its type";
 }
 
@@ -247,24 +241,24 @@ encode_by_codec(struct encoder *encoder, const struct place *place,
     return code;
 }
 
+// Where a number of that size stands among the bytes of a larger one.
+static void *
+low_bytes(uint64_t *bits, size_t size)
+{
+    bool is_little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    return (unsigned char *)bits + (is_little ? 0 : sizeof(*bits) - size);
+}
+
 static void
 write_integer(struct skr_json_writer *writer, const void *value, size_t size,
               bool is_signed)
 {
-    uint8_t one = 0;
-    uint16_t two = 0;
-    uint32_t four = 0;
-    uint64_t eight = 0, sign = UINT64_C(1) << (8 * size - 1);
-    memcpy(size == 1   ? (void *)&one
-           : size == 2 ? (void *)&two
-           : size == 4 ? (void *)&four
-                       : (void *)&eight,
-           value, size);
-    eight |= one | two | four;  // all but one of them are 0
+    uint64_t bits = 0, sign = UINT64_C(1) << (8 * size - 1);
+    memcpy(low_bytes(&bits, size), value, size);
     if (is_signed)
-        skr_json_write_signed(writer, (int64_t)((eight ^ sign) - sign));
+        skr_json_write_signed(writer, (int64_t)((bits ^ sign) - sign));
     else
-        skr_json_write_unsigned(writer, eight);
+        skr_json_write_unsigned(writer, bits);
 }
 
 static enum skr_code
@@ -416,20 +410,20 @@ encode_built_in(struct encoder *encoder, const struct place *place,
     case SKR_KIND_UNSIGNED:
         write_integer(writer, value, field->size,
                       field->kind == SKR_KIND_SIGNED);
-        return SKR_OK;
+        break;
     case SKR_KIND_DOUBLE:
         memcpy(&number, value, sizeof(number));
         skr_json_write_double(writer, number);
-        return check_writer(encoder, place);
+        break;
     case SKR_KIND_BOOLEAN:
         memcpy(&truth, value, sizeof(truth));
         skr_json_write_boolean(writer, truth);
-        return SKR_OK;
+        break;
     case SKR_KIND_UUID:
         memcpy(&id, value, sizeof(id));
         skr_id_format(id, id_text);
         skr_json_write_text(writer, id_text, strlen(id_text));
-        return SKR_OK;
+        break;
     case SKR_KIND_TIME: return encode_time(encoder, place, value);
     case SKR_KIND_ENUM: return encode_enum(encoder, place, field, value);
     case SKR_KIND_STRUCT:
@@ -438,7 +432,7 @@ encode_built_in(struct encoder *encoder, const struct place *place,
         return fail_at(place, encoder->error, SKR_INVALID, "no codec writes %s",
                        field->c_type);
     }
-    abort();
+    return check_writer(encoder, place);
 }
 
 static enum skr_code
@@ -462,8 +456,10 @@ skr_encode(const struct skr_type *type, const void *value,
     struct skr_field whole = {
         .kind = SKR_KIND_STRUCT, .size = type->size, .type = type};
     enum skr_code code = encode_value(&encoder, &top, &whole, value);
-    if (code != SKR_OK)
-        goto free_text;
+    if (code != SKR_OK) {
+        skr_text_fini(&encoder.writer.text);
+        return code;
+    }
     size_t written = encoder.writer.text.size;
     char *taken = skr_text_take(&encoder.writer.text);
     if (taken == NULL)
@@ -472,9 +468,6 @@ skr_encode(const struct skr_type *type, const void *value,
     if (size != NULL)
         *size = written;
     return SKR_OK;
-free_text:
-    skr_text_fini(&encoder.writer.text);
-    return code;
 }
 
 struct skr_decoded {
@@ -551,20 +544,6 @@ decode_chars(struct decoder *decoder, const struct skr_field *field,
     return SKR_OK;
 }
 
-static void
-store_bits(uint64_t bits, void *value, size_t size)
-{
-    uint8_t one = (uint8_t)bits;
-    uint16_t two = (uint16_t)bits;
-    uint32_t four = (uint32_t)bits;
-    memcpy(value,
-           size == 1   ? (const void *)&one
-           : size == 2 ? (const void *)&two
-           : size == 4 ? (const void *)&four
-                       : (const void *)&bits,
-           size);
-}
-
 static enum skr_code
 decode_integer(struct decoder *decoder, const struct skr_field *field,
                const struct skr_json *json, void *value)
@@ -577,8 +556,9 @@ decode_integer(struct decoder *decoder, const struct skr_field *field,
         skr_json_read_whole(json, least, most, &whole, decoder->error);
     if (code != SKR_OK)
         return code;
-    store_bits(whole.is_negative ? 0 - whole.magnitude : whole.magnitude, value,
-               field->size);
+    if (whole.is_negative)
+        whole.magnitude = 0 - whole.magnitude;
+    memcpy(value, low_bytes(&whole.magnitude, field->size), field->size);
     return SKR_OK;
 }
 

@@ -497,21 +497,16 @@ skr_breakers_may_fail(struct skr_breakers *breakers,
         return true;
     struct skr_breaker *route =
         find_or_make(breakers, SKR_BREAKER_ROUTE, destination, now_ms);
-    if (now_ms - route->failing_since_ms >= MINUTE_MS) {
-        route->failing_since_ms = now_ms;
-        route->failures = 0;
-    }
-    if (route->failures < breakers->failure_limit) {
-        route->failures++;
+    uint32_t pause_ms =
+        skr_failures_count(&route->failures, breakers->failure_limit, now_ms);
+    if (pause_ms == 0)
         return true;
-    }
     if (route->state == SKR_BREAKER_CLOSED) {
         struct skr_error limited = *reason;
         skr_error_prefix(&limited,
                          "%u messages failed within a minute (failure_limit)",
                          breakers->failure_limit);
-        int64_t end_ms = route->failing_since_ms + MINUTE_MS;
-        trip(breakers, route, (uint32_t)(end_ms - now_ms), &limited, now_ms);
+        trip(breakers, route, pause_ms, &limited, now_ms);
     }
     wait_at(route, destination->row);
     return false;

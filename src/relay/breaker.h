@@ -34,6 +34,7 @@
 #include "base/backoff.h"
 #include "base/map.h"
 #include "broker/broker.h"
+#include "message/failure.h"
 #include "message/route.h"
 
 #include <stdbool.h>
@@ -91,8 +92,7 @@ struct skr_breaker {
     uint32_t refused_in_a_row;
     int64_t confirmed_ms;  // the last time; 0: never
 
-    int64_t failing_since_ms;  // when the minute began
-    uint32_t failures;         // in it
+    struct skr_failures failures;
     int64_t used_ms;
 };
 

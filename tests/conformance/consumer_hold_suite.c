@@ -210,6 +210,57 @@ test_a_failed_table_that_refuses_costs_nothing(void **state)
     assert_int_equal(rows_of_failures(world), COUNT + 1);
 }
 
+// A mistake does not move a backlog into the failed table: it waits, and others
+// pass.
+static void
+test_beyond_its_limit_of_failures_a_handler_is_waited_for(void **state)
+{
+    enum { COUNT = 20, MOST = 3 };
+    struct world *world = *state;
+    struct running running;
+    struct skr_error error = {0};
+    world->extras.failure_limit = MOST;
+    send_bad(0, COUNT);
+    skr_fake_queue_add(fake, "not json", "{}", NULL);
+    send(0, 100);
+    struct skr_consumer *consumer = open_consumer(world, accept_order);
+    assert_int_equal(
+        skr_consumer_handle(consumer, "order.bad", reject, world, &error),
+        SKR_OK);
+    start_consumer(&running, consumer);
+    await_number(world, "SELECT COUNT(*) FROM effects", 100);
+    await_waiting(COUNT - MOST);
+    assert_int_equal(rows_of_failures(world), MOST + 1);
+    assert_int_equal(skr_consumer_counts(consumer).failed, MOST + 1);
+    assert_int_equal(skr_consumer_counts(consumer).retried, 0);
+    assert_int_equal(world->troubles, 1);
+    stop_running(&running);
+    assert_int_equal(retry_rows(world), 0);
+    assert_int_equal(fake->dropped, 0);
+}
+
+// Nor does what cannot be understood; no row can wait for it.
+static void
+test_what_is_not_understood_waits_in_its_queue_beyond_the_limit(void **state)
+{
+    enum { COUNT = 20, MOST = 3 };
+    struct world *world = *state;
+    struct running running;
+    world->extras.failure_limit = MOST;
+    fake->most_held = 1;
+    for (size_t i = 0; i < COUNT; i++)
+        skr_fake_queue_add(fake, "not json", "{}", NULL);
+    send(0, 100);
+    start_running(&running, world, accept_order);
+    await_number(world, "SELECT COUNT(*) FROM effects", 100);
+    await_waiting(COUNT - MOST);
+    stop_running(&running);
+    assert_int_equal(rows_of_failures(world), MOST);
+    assert_int_equal(retry_rows(world), 0);
+    assert_int_equal(world->troubles, 1);
+    assert_int_equal(fake->dropped, 0);
+}
+
 static void
 test_a_database_that_is_away_costs_nothing(void **state)
 {
@@ -396,6 +447,8 @@ main(void)
         TEST(test_a_missing_table_of_a_handler_costs_nothing),
         TEST(test_a_process_that_does_not_start_costs_nothing),
         TEST(test_a_failed_table_that_refuses_costs_nothing),
+        TEST(test_beyond_its_limit_of_failures_a_handler_is_waited_for),
+        TEST(test_what_is_not_understood_waits_in_its_queue_beyond_the_limit),
         TEST(test_a_database_that_is_away_costs_nothing),
         TEST(test_a_thousand_pass_one_whose_handler_is_in_trouble),
         TEST(test_more_than_can_be_held_waits_in_rows),

@@ -152,6 +152,33 @@ def test_failure_limit_ends_a_consumer_of_unknown_messages(ready_shop):
     assert len(shop.failed()) + shop.count("queue", "messenger_messages") == 50
 
 
+def test_failures_of_one_handler_are_bounded_and_others_go_on(ready_shop):
+    """failure_limit of a transport holds for its consumers."""
+    shop = ready_shop
+    configure(shop, {"order.placed": "orders", "order.bad": "x"},
+              transport="        failure_limit: 5\n")
+    text = shop.config_path.read_text()
+    shop.write_config(text.replace("max_retries: 3", "max_retries: 0"))
+    connection = shop.open("billing")
+    connection.execute("CREATE TRIGGER refuse BEFORE INSERT ON effects WHEN "
+                       "NEW.order_id = 'x' BEGIN SELECT "
+                       "RAISE(ABORT, 'no such order'); END")
+    connection.commit()
+    for _ in range(30):
+        send(shop, "order.bad")
+    consumer = shop.start("consume", "orders")
+    consumer.wait_for(r"consumer.trouble.*5 messages of order.bad failed within "
+                      r"a minute \(failure_limit\): .*no such order")
+    for _ in range(20):
+        send(shop, "order.placed")
+    shops.until(lambda: len(noted(shop)) == 20, consumer.log)
+    assert consumer.stop() == 0
+    assert len(shop.failed()) == 5
+    assert shop.count("queue", "messenger_messages") == 25
+    assert len(consumer.events("consumer.failed")) == 5
+    assert len(consumer.events("consumer.trouble")) == 1
+
+
 def test_what_nobody_handles_can_be_ignored(ready_shop):
     shop = ready_shop
     configure(shop, {"order.placed": "orders"},

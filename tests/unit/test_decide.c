@@ -282,6 +282,58 @@ test_dead_letters(void **state)
 }
 
 static void
+test_dead_letters_beyond_the_limit(void **state)
+{
+    (void)state;
+    static const struct decision_case cases[] = {
+        {{.end = SKR_END_HANDLER_FAILED,
+          .verdict = SKR_REJECT,
+          .limit_wait_ms = 700},
+         {SKR_DEFER, 700, false, false}},
+        {{.end = SKR_END_RETRIES_EXHAUSTED,
+          .retries = 4,
+          .limit_wait_ms = 60000},
+         {SKR_DEFER, 30000, false, false}},
+        {{.end = SKR_END_HANDLER_FAILED,
+          .verdict = SKR_REJECT,
+          .has_retry_queue = true,
+          .is_over_capacity = true,
+          .limit_wait_ms = 700},
+         {SKR_RETRY_AFTER, 30000, true, true}},
+        // Its row could not be read.
+        {{.end = SKR_END_NOT_UNDERSTOOD,
+          .has_retry_queue = true,
+          .is_over_capacity = true,
+          .limit_wait_ms = 700},
+         {SKR_DEFER, 700, false, false}},
+        // A retry is none.
+        {{.end = SKR_END_HANDLER_FAILED,
+          .verdict = SKR_RETRY,
+          .broker_delays = true,
+          .limit_wait_ms = 700},
+         {SKR_RETRY_AFTER, 1000, false, false}},
+    };
+    check_cases(cases, COUNT_OF(cases), &policy);
+}
+
+static void
+test_failures_of_a_minute_are_counted(void **state)
+{
+    (void)state;
+    struct skr_failures failures = {0};
+    const int64_t now_ms = 1000000;
+    assert_int_equal(skr_failures_count(&failures, 2, now_ms), 0);
+    assert_int_equal(skr_failures_count(&failures, 2, now_ms + 10), 0);
+    assert_int_equal(skr_failures_count(&failures, 2, now_ms + 20), 59980);
+    assert_int_equal(skr_failures_count(&failures, 2, now_ms + 59999), 1);
+    assert_int_equal(failures.count, 2);
+    assert_int_equal(skr_failures_count(&failures, 2, now_ms + 60000), 0);
+    assert_int_equal(failures.count, 1);
+    for (size_t i = 0; i < 100; i++)
+        assert_int_equal(skr_failures_count(&failures, 0, now_ms + 60000), 0);
+}
+
+static void
 test_retries(void **state)
 {
     (void)state;
@@ -465,7 +517,7 @@ test_no_delivery_is_dropped(void **state)
 {
     (void)state;
     struct skr_delivery_policy rules = policy;
-    for (unsigned bits = 0; bits < 64; bits++)
+    for (unsigned bits = 0; bits < 128; bits++)
         for (int end = SKR_END_NONE; end <= SKR_END_NOT_REACHED; end++)
             for (int rule = 0; rule <= SKR_UNHANDLED_WAIT; rule++)
                 for (unsigned retries = 0; retries < 6; retries++)
@@ -484,6 +536,7 @@ test_no_delivery_is_dropped(void **state)
                                 .has_retry_queue = bits & 8,
                                 .is_delay_refused = bits & 16,
                                 .is_row_unwritable = bits & 32,
+                                .limit_wait_ms = bits & 64,
                             },
                             &rules);
                     }
@@ -498,6 +551,8 @@ main(void)
         cmocka_unit_test(test_ends_of_causes),
         cmocka_unit_test(test_what_needs_no_row),
         cmocka_unit_test(test_dead_letters),
+        cmocka_unit_test(test_dead_letters_beyond_the_limit),
+        cmocka_unit_test(test_failures_of_a_minute_are_counted),
         cmocka_unit_test(test_retries),
         cmocka_unit_test(test_handlers_that_are_down),
         cmocka_unit_test(test_unhandled_messages),

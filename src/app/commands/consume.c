@@ -150,6 +150,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .failed_readable = skr_transport_failed_place(config).readable,
         .handles_missing_ids = transport->missing_id == SKR_MISSING_ID_HANDLE,
         .unhandled = transport->unhandled,
+        .failure_limit = transport->failure_limit,
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
         .deduplication_before =

@@ -47,7 +47,6 @@ struct skr_config_relay {
     uint64_t in_flight_bytes;
     enum skr_relay_claim claim;
     enum skr_unroutable unroutable;
-    uint32_t failure_limit;
     enum skr_on_success on_success;
     enum skr_on_failure on_failure;  // of ordered outboxes
     bool commit_order;               // of ordered outboxes, as the next
@@ -92,6 +91,7 @@ struct skr_config_transport {
     uint32_t batch;
     enum skr_missing_id missing_id;
     enum skr_unhandled unhandled;
+    uint32_t failure_limit;  // of a relay's route, or a consumer's handler
     struct skr_config_deduplication deduplication;
     // Of the layout of kafka-outbox-relay's table, which no file can ask for;
     // NULL: it is Symfony's.

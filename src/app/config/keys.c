@@ -173,10 +173,11 @@ static const struct skr_config_key keys[] = {
         DEFAULT("fail"), IN_TRANSPORT(relay.unroutable),
         .choices = "fail, drop or wait", .first_choice = SKR_UNROUTABLE_FAIL),
     KEY("transports.*.failure_limit", NUMBER,
-        "Messages of one route that may go to the failed table within a "
-        "minute; then the route waits, so that one mistake does not move a "
-        "whole backlog there. 0 is no limit.",
-        DEFAULT("100"), IN_TRANSPORT(relay.failure_limit), RANGE(0, 1000000)),
+        "Messages that a relay, of one route, or a consumer, of one handler, "
+        "may move to the failed table within a minute; then others of that "
+        "route or handler wait until it is over, so that one mistake does not "
+        "move a whole backlog there. 0 is no limit.",
+        DEFAULT("100"), IN_TRANSPORT(failure_limit), RANGE(0, 1000000)),
     KEY("transports.*.on_success", CHOICE,
         "What becomes of an outbox's message that the broker has stored: "
         "`delete`, or `keep` as a row of the queue `QUEUE.sent`, which nobody "

@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "inbox/child.h"
 #include "inbox/consumer.h"
-#include "inbox/library.h"
 #include "inbox/sql_handler.h"
 #include "store/messenger/messenger.h"
 
