@@ -376,13 +376,16 @@ is_reachable(void *user)
     return opened;
 }
 
-// PgBouncer in front of the server. False where it is not installed.
-static bool
+// PgBouncer in front of the server. Where it is not installed the test is
+// skipped.
+static void
 start_pooler(const struct world *world, const char *mode, struct pooler *pooler)
 {
     static const char program[] = "/usr/sbin/pgbouncer";
-    if (access(program, X_OK) != 0)
-        return false;
+    if (access(program, X_OK) != 0) {
+        print_message("%s is not installed\n", program);
+        skip();
+    }
     // A port that nobody has at the moment.
     int port = 20000 + (int)(getpid() % 20000);
     char path[100];
@@ -411,7 +414,6 @@ start_pooler(const struct world *world, const char *mode, struct pooler *pooler)
         _exit(127);
     }
     assert_true(skr_test_eventually(is_reachable, pooler, 10000));
-    return true;
 }
 
 static void
@@ -483,8 +485,7 @@ test_behind_a_pooler_of_transactions_no_lock_is_given(void **state)
 {
     struct world *world = *state;
     struct pooler pooler;
-    if (!start_pooler(world, "transaction", &pooler))
-        return;
+    start_pooler(world, "transaction", &pooler);
     struct skr_db *db = open_db(pooler.url);
     const enum skr_lock_mode modes[] = {SKR_LOCK_ALONE, SKR_LOCK_TOGETHER,
                                         SKR_LOCK_IN_SHARES};
@@ -521,8 +522,7 @@ test_a_pooler_of_sessions_is_as_good_as_none(void **state)
 {
     struct world *world = *state;
     struct pooler pooler;
-    if (!start_pooler(world, "session", &pooler))
-        return;
+    start_pooler(world, "session", &pooler);
     struct skr_db *db = open_db(pooler.url), *other = open_db(pooler.url);
     assert_true(try_lock(db, 0));
     assert_false(try_lock(other, 0));

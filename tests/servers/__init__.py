@@ -15,12 +15,13 @@ from .kafka import Kafka
 from .mariadb import MariaDB
 from .mysql import MISSING as MYSQL_IS_MISSING
 from .mysql import MySQL
+from .pgbouncer import PgBouncer
 from .postgresql import PostgreSQL, Standby
 from .proxy import Proxy
 from .rabbitmq import RabbitMQ
 from .server import NotInstalled, Server, ServerError
 
 __all__ = ["KINDS", "MYSQL_IS_MISSING", "Galera", "Group", "Kafka",
-           "KafkaCluster", "MariaDB", "MySQL", "NotInstalled", "Pair", "PostgreSQL", "Proxy",
-           "RabbitMQ", "RabbitMQCluster", "Server", "ServerError",
-           "Standby"]
+           "KafkaCluster", "MariaDB", "MySQL", "NotInstalled", "Pair",
+           "PgBouncer", "PostgreSQL", "Proxy", "RabbitMQ", "RabbitMQCluster",
+           "Server", "ServerError", "Standby"]
