@@ -34,8 +34,6 @@ struct skr_relay {
     struct skr_relay_tally tally;  // where the settings name none
     int stop_fd;
     struct skr_session session;
-    bool (*gives_up)(void *user);  // NULL: never
-    void *gives_up_user;
     struct skr_beat beat;  // of the session's thread
     // An embedder's; NULL and empty: the settings are borrowed.
     struct skr_store *own_table;
@@ -111,14 +109,6 @@ skr_relay_free(struct skr_relay *relay)
 }
 
 void
-skr_relay_give_up_by(struct skr_relay *relay, bool (*gives_up)(void *user),
-                     void *user)
-{
-    relay->gives_up = gives_up;
-    relay->gives_up_user = user;
-}
-
-void
 skr_relay_stop(struct skr_relay *relay)
 {
     eventfd_write(relay->stop_fd, 1);
@@ -136,14 +126,13 @@ skr_relay_pulse(const struct skr_relay *relay)
 static bool
 gives_up(struct skr_relay *relay, const struct skr_error *error)
 {
-    struct skr_session *session = &relay->session;
+    const struct skr_relay_limits *limits = &relay->settings.limits;
+    const struct skr_session *session = &relay->session;
     bool is_refused = !session->has_broker && error->code == SKR_REFUSED &&
                       relay->senders[0].options.database_url == NULL;
-    if (session->was_connected)
-        return false;
-    return relay->gives_up != NULL &&
+    return !session->was_connected && limits->gives_up != NULL &&
            (skr_error_is_lasting(error) || is_refused) &&
-           relay->gives_up(relay->gives_up_user);
+           limits->gives_up(limits->gives_up_user);
 }
 
 // Sessions, one after the other, until one ends as it should.
@@ -339,6 +328,13 @@ make_routes(struct embedding *embedding, struct skr_error *error)
     return is_made ? SKR_OK : skr_fail_memory(error);
 }
 
+static bool
+give_up(void *user)
+{
+    (void)user;
+    return true;
+}
+
 static enum skr_code
 make_relay(struct embedding *embedding, struct skr_relay **relay,
            struct skr_error *error)
@@ -371,16 +367,10 @@ make_relay(struct embedding *embedding, struct skr_relay **relay,
             .failure_limit = FAILURE_LIMIT,
             .in_flight = options->in_flight,
             .stop_when_empty = options->stop_when_empty,
+            .limits = {.gives_up = give_up},
             .log = log,
         },
         relay, error);
-}
-
-static bool
-give_up(void *user)
-{
-    (void)user;
-    return true;
 }
 
 enum skr_code
@@ -408,7 +398,6 @@ skr_relay_new(const struct skr_relay_options *options, struct skr_relay **relay,
     }
     made->own_table = embedding.table;
     made->own_texts = embedding.texts;
-    made->gives_up = give_up;
     *relay = made;
     return SKR_OK;
 }

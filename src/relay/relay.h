@@ -35,12 +35,17 @@ struct skr_relay_tally {
     struct skr_histogram latency;  // from commit to confirmation
 };
 
-// When a run ends by itself, with SKR_OK.
+// When a run ends by itself, with SKR_OK where nothing else is said.
 struct skr_relay_limits {
     uint64_t messages;  // after so many; 0: never
     // Asked every turn, in standby too: true ends the run. NULL: never.
     bool (*is_over)(void *user);
     void *user;
+    // Asked while the relay has not been connected yet and a mistake keeps it
+    // from that, which waiting does not mend: true ends the run with that
+    // error. NULL: it waits.
+    bool (*gives_up)(void *user);
+    void *gives_up_user;
 };
 
 static inline bool
@@ -99,12 +104,6 @@ struct skr_relay_settings {
 SKR_MUST_CHECK enum skr_code
 skr_relay_make(const struct skr_relay_settings *settings,
                struct skr_relay **relay, struct skr_error *error);
-
-// Before the run. The function is asked while the relay has not been connected
-// yet and a mistake keeps it from that, which waiting does not mend: true ends
-// the run with that error. Without one it waits.
-void skr_relay_give_up_by(struct skr_relay *relay, bool (*gives_up)(void *user),
-                          void *user);
 
 // Of both of its threads.
 struct skr_pulse skr_relay_pulse(const struct skr_relay *relay);

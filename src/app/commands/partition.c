@@ -164,7 +164,7 @@ check_transport(const struct skr_config *config, const char *name,
 {
     const struct skr_config_transport *unused = NULL;
     for (size_t i = 0; name == NULL && i < config->transport_count; i++)
-        if (config->transports[i].is_ordered)
+        if (skr_ordered_is_meant(&config->transports[i], NULL))
             return SKR_OK;
     return skr_transport_choose_outbox(config, name, true, &unused, error);
 }

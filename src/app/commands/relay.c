@@ -144,6 +144,8 @@ read_options(struct relay *relay, const struct skr_app *app,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),
         .limits = {.messages = limits->messages,
                    .is_over = is_over,
+                   .gives_up = skr_health_gives_up,
+                   .gives_up_user = app->log.tell_user,
                    .user = relay},
         .stop_timeout_ms =
             (uint32_t)skr_arguments_number(app->arguments, "stop-timeout", 0) *
@@ -263,10 +265,6 @@ run_relays(struct skr_environment *environment, const struct skr_config *config,
             skr_environment_app(environment, relays->count);
         code = init_relay(&relays->items[relays->count], &app, config,
                           arguments->positional[relays->count], error);
-        if (code == SKR_OK)
-            skr_relay_give_up_by(relays->items[relays->count].relay,
-                                 skr_health_gives_up,
-                                 &environment->health.workers[relays->count]);
         if (code == SKR_OK)
             skr_health_watch(
                 &environment->health, relays->count,

@@ -462,18 +462,27 @@ check_on_success(struct skr_config_reader *reader,
         skr_config_mistake(reader, &place, "%s", error.text);
 }
 
+// Whether the transport keeps an order, for which the key is.
+static bool
+check_order(struct skr_config_reader *reader,
+            const struct skr_config_transport *transport,
+            const struct skr_config_place *place, const char *mistake)
+{
+    if (!transport->is_ordered)
+        skr_config_mistake(reader, place, "%s", mistake);
+    return transport->is_ordered;
+}
+
 // The default may stand at any transport, as `config show` writes it there.
 static void
 check_on_failure(struct skr_config_reader *reader,
                  const struct skr_config_transport *transport)
 {
     struct skr_config_place place = place_in(reader, transport, "on_failure");
-    if (transport->is_ordered ||
-        transport->relay.on_failure == SKR_ON_FAILURE_BLOCK)
-        return;
-    skr_config_mistake(reader, &place,
-                       "only an ordered-doctrine:// transport has partitions "
-                       "that go on without a message");
+    if (transport->relay.on_failure != SKR_ON_FAILURE_BLOCK)
+        (void)check_order(reader, transport, &place,
+                          "only an ordered-doctrine:// transport has "
+                          "partitions that go on without a message");
 }
 
 static bool
@@ -493,13 +502,12 @@ check_partition_header(struct skr_config_reader *reader,
     struct skr_config_place place =
         place_in(reader, transport, "partition_header");
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    if (header == NULL)
+    if (header == NULL ||
+        !check_order(reader, transport, &place,
+                     "only messages of an ordered-doctrine:// transport have a "
+                     "partition key"))
         return;
-    if (!transport->is_ordered)
-        skr_config_mistake(reader, &place,
-                           "only messages of an ordered-doctrine:// transport "
-                           "have a partition key");
-    else if (!is_header_name(header))
+    if (!is_header_name(header))
         skr_config_mistake(reader, &place,
                            "'%s' is no name of a header: it has no blanks, "
                            "control characters or colons",
@@ -517,14 +525,11 @@ check_commit_order(struct skr_config_reader *reader,
 {
     struct skr_error error;
     struct skr_config_place place = place_in(reader, transport, "commit_order");
-    if (!transport->relay.commit_order)
+    if (!transport->relay.commit_order ||
+        !check_order(reader, transport, &place,
+                     "only an ordered-doctrine:// transport keeps the order of "
+                     "commits"))
         return;
-    if (!transport->is_ordered) {
-        skr_config_mistake(reader, &place,
-                           "only an ordered-doctrine:// transport keeps the "
-                           "order of commits");
-        return;
-    }
     const struct skr_dialect *dialect = skr_config_dialect(transport->database);
     if (dialect != NULL &&
         skr_messenger_know_commits(dialect, &error) != SKR_OK)

@@ -213,12 +213,9 @@ skr_transport_check(const struct skr_config *config,
 }
 
 static bool
-is_choice(const struct skr_config *config,
-          const struct skr_config_transport *transport, bool only_ordered)
+is_choice(const struct skr_config_transport *transport, bool only_ordered)
 {
-    // A failure transport is a doctrine table too, but no outbox.
     return transport->kind == SKR_TRANSPORT_OUTBOX &&
-           !skr_transport_is_failure(config, transport) &&
            (transport->is_ordered || !only_ordered);
 }
 
@@ -233,8 +230,7 @@ skr_transport_choose_outbox(const struct skr_config *config, const char *name,
     if (name != NULL) {
         enum skr_code code =
             skr_config_find_transport(config, name, &found, error);
-        if (code == SKR_OK && (found->kind != SKR_TRANSPORT_OUTBOX ||
-                               (only_ordered && !found->is_ordered)))
+        if (code == SKR_OK && !is_choice(found, only_ordered))
             code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "transport %s is %s://, not an %soutbox", name,
                             found->scheme, kind);
@@ -243,8 +239,10 @@ skr_transport_choose_outbox(const struct skr_config *config, const char *name,
     }
     struct skr_text names = {0};
     size_t count = 0;
+    // A failure transport is a doctrine table too, but no outbox.
     for (size_t i = 0; i < config->transport_count; i++)
-        if (is_choice(config, &config->transports[i], only_ordered)) {
+        if (is_choice(&config->transports[i], only_ordered) &&
+            !skr_transport_is_failure(config, &config->transports[i])) {
             found = &config->transports[i];
             skr_text_add_format(&names, "%s%s", count++ == 0 ? "" : ", ",
                                 found->name);

@@ -388,6 +388,16 @@ messenger_free(struct skr_store *table)
     free(messenger);
 }
 
+static enum skr_queue_kind
+kind_of(const struct skr_messenger_options *options)
+{
+    static const enum skr_queue_kind of[2][2] = {
+        {SKR_QUEUE_PLAIN, SKR_QUEUE_PLAIN},
+        {SKR_QUEUE_ORDERED, SKR_QUEUE_BY_COMMITS},
+    };
+    return of[options->is_ordered][options->by_commits];
+}
+
 static const struct skr_admin_ops admin = {
     .setup = messenger_setup,
     .complete = messenger_complete,
@@ -414,19 +424,9 @@ check_options(const struct skr_messenger_options *options,
                         LEAST_REDELIVER_S);
     if (options->keeps_sent)
         code = skr_messenger_check_sent(options->queue, error);
-    if (code == SKR_OK && options->by_commits)
+    if (code == SKR_OK && kind_of(options) == SKR_QUEUE_BY_COMMITS)
         code = skr_messenger_know_commits(options->dialect, error);
     return code;
-}
-
-static enum skr_queue_kind
-kind_of(const struct skr_messenger_options *options)
-{
-    static const enum skr_queue_kind of[2][2] = {
-        {SKR_QUEUE_PLAIN, SKR_QUEUE_PLAIN},
-        {SKR_QUEUE_ORDERED, SKR_QUEUE_BY_COMMITS},
-    };
-    return of[options->is_ordered][options->by_commits];
 }
 
 static bool
