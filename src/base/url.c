@@ -446,7 +446,10 @@ is_relative(const char *value, const char *end)
     for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
         if (strlen(words[i]) == size && memcmp(words[i], value, size) == 0)
             return false;
-    return size > 0 && value[0] != '/' && strncasecmp(value, "%2f", 3) != 0;
+    // A keytab of Kerberos may name its kind.
+    return size > 0 && value[0] != '/' && strncasecmp(value, "%2f", 3) != 0 &&
+           strncmp(value, "FILE:", 5) != 0 &&
+           strncasecmp(value, "FILE%3a", 7) != 0;
 }
 
 static bool

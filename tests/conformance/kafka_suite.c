@@ -78,9 +78,8 @@ test_a_record_carries_exactly_what_was_given(void **state)
     assert_memory_equal(record->payload, "0", 1);
     assert_int_equal(record->key_len, strlen("customer-1"));
     assert_memory_equal(record->key, "customer-1", record->key_len);
-    assert_int_equal(
-        record->partition,
-        skr_kafka_partition(KAFKA_MURMUR2, "customer-1", 10, PARTITIONS));
+    assert_int_equal(record->partition,
+                     skr_kafka_partition(false, "customer-1", 10, PARTITIONS));
     for (size_t i = 0; i < SKR_COUNT_OF(headers); i++)
         assert_string_equal(record_header(record, headers[i].name),
                             headers[i].value);
@@ -112,9 +111,8 @@ test_the_partition_follows_the_partition_key_by_either_hash(void **state)
     struct world *world = *state;
     static const struct {
         const char *parameters;
-        enum kafka_partitioner partitioner;
-    } cases[] = {{"partitioner=murmur2", KAFKA_MURMUR2},
-                 {"partitioner=fnv1a", KAFKA_FNV1A}};
+        bool is_fnv1a;
+    } cases[] = {{"partitioner=murmur2", false}, {"partitioner=fnv1a", true}};
     size_t number = 0;
     for (size_t k = 0; k < SKR_COUNT_OF(cases); k++) {
         struct skr_broker *broker = open_broker(world, cases[k].parameters);
@@ -141,7 +139,7 @@ test_the_partition_follows_the_partition_key_by_either_hash(void **state)
         int size = snprintf(key, sizeof(key), "p%zu", found % 20);
         assert_null(world->records[i]->key);
         assert_int_equal(world->records[i]->partition,
-                         skr_kafka_partition(cases[found / 20].partitioner, key,
+                         skr_kafka_partition(cases[found / 20].is_fnv1a, key,
                                              (size_t)size, PARTITIONS));
     }
 }
@@ -393,11 +391,11 @@ test_tls_and_logins_are_verified_and_mistakes_said_as_such(void **state)
     expect_refusal(url, SKR_REFUSED, "the login was refused");
     snprintf(url, sizeof(url), "kafka://127.0.0.1:%s?tls=1&cacert=%s/%s", tls,
              certificates, "stranger.pem");
-    expect_refusal(url, SKR_UNAVAILABLE, "TLS failed: check cacert");
+    expect_refusal(url, SKR_REFUSED, "TLS failed: check cacert");
     // The certificate is for 127.0.0.1 and localhost; 127.1 leads there too.
     snprintf(url, sizeof(url), "kafka://127.1:%s?tls=1&cacert=%s/authority.pem",
              tls, certificates);
-    expect_refusal(url, SKR_UNAVAILABLE, "TLS failed: check cacert");
+    expect_refusal(url, SKR_REFUSED, "TLS failed: check cacert");
     // Whoever names an authority is not connected without it.
     snprintf(url, sizeof(url), "kafka://%s?cacert=%s/authority.pem",
              world->brokers, certificates);

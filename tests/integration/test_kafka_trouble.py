@@ -194,7 +194,8 @@ def find_mistake(name):
     def port(purpose):
         return f"127.0.0.1:{worlds.need(f'SKR_KAFKA_{purpose}PORT')}"
     user = worlds.need("SKR_KAFKA_USER")
-    authority = f"cacert={worlds.need('SKR_KAFKA_CERTIFICATES')}/authority.pem"
+    certificates = worlds.need("SKR_KAFKA_CERTIFICATES")
+    authority = f"cacert={certificates}/authority.pem"
     return {
         "nobody listens": ("kafka://127.0.0.1:1",
                            "check that a broker runs there"),
@@ -211,6 +212,18 @@ def find_mistake(name):
         "wrong password": (
             f"kafka://{user}:not-the-secret@{port('SASL_')}?{authority}",
             "the login was refused"),
+        "certificate of a stranger": (
+            f"kafka://{port('TLS_')}?tls=1&"
+            + authority.replace("authority", "stranger"),
+            "TLS failed: check cacert"),
+        "certificate that the server refuses": (
+            f"kafka://{port('TLS_')}?tls=1&{authority}"
+            + "".join(f"&{part}={certificates}/stranger.{end}"
+                      for part, end in (("cert", "pem"), ("key", "key"))),
+            "TLS failed: check cacert, cert and key"),
+        "no such mechanism": (
+            f"kafka://{user}:not-the-secret@{port('SASL_')}?{authority}"
+            "&sasl.mechanisms=SCRAM-SHA-512", "the login was refused"),
         "wrong password, by SCRAM": (
             f"kafka://{user}:not-the-secret@{port('SASL_PLAINTEXT_')}"
             "?security.protocol=sasl_plaintext", "the login was refused"),
@@ -244,6 +257,21 @@ def test_a_mistake_is_said_as_such_and_once(world, mistake):
     world.expect_once(10)
 
 
+@pytest.mark.parametrize("mistake", [
+    "wrong password", "wrong password, by SCRAM", "no such mechanism",
+    "certificate of another name", "certificate of a stranger",
+    "certificate that the server refuses"])
+def test_a_login_that_is_refused_ends_relay_and_consumer(world, mistake):
+    """Waiting does not mend it, whichever side refuses the other."""
+    dsn, text = find_mistake(mistake)
+    world.set_config(broker=dsn)
+    for command in (["relay", "outbox"], ["consume", "kafka"]):
+        ended = world.start(*command)
+        assert ended.end() == 1, ended.log()
+        assert text in ended.log()
+        assert "not-the-secret" not in ended.log()
+
+
 def test_a_login_that_is_refused_is_no_storm(world):
     """The more often it was refused, the longer is the wait before the next."""
     dsn = find_mistake("wrong password")[0]
@@ -252,7 +280,7 @@ def test_a_login_that_is_refused_is_no_storm(world):
         world.set_config(broker=proxy.url(dsn) + "&reconnect.backoff.ms=60000"
                          "&reconnect.backoff.max.ms=60000")
         started_s = time.monotonic()
-        relay = world.start_relay()
+        relay = world.start_relay("--wait")
         shops.until(lambda: proxy.accepted >= 6, relay.log)
         # 0.1, 0.2, 0.4, 0.8, 1.6 seconds.
         assert time.monotonic() - started_s > 3

@@ -333,6 +333,44 @@ test_paths_begin_in_the_folder_of_the_file(void **state)
     }
 }
 
+// In the DSN and among the options; a password is none.
+static void
+test_files_of_kafka_lie_beside_the_configuration(void **state)
+{
+    (void)state;
+    static const char yaml[] =
+        "transports:\n"
+        "  a: 'kafka://h/t?ssl.ca.location=a&ssl.certificate.location=b&"
+        "ssl.crl.location=c&ssl.key.location=d&ssl.keystore.location=e&"
+        "sasl.kerberos.keytab=f&ssl.key.password=g'\n"
+        "  b: {dsn: 'kafka://h/t', options: {cacert: a, cert: b, key: c, "
+        "sasl.kerberos.keytab: 'FILE:/d', ssl.ca.location: probe, "
+        "ssl.key.location: /e}}\n";
+    static const char *const want[] = {
+        "kafka://h/t?ssl.ca.location=/srv/a&ssl.certificate.location=/srv/b&"
+        "ssl.crl.location=/srv/c&ssl.key.location=/srv/d&"
+        "ssl.keystore.location=/srv/e&sasl.kerberos.keytab=/srv/f&"
+        "ssl.key.password=g",
+        "kafka://h/t?cacert=/srv/a&cert=/srv/b&key=/srv/c&"
+        "sasl.kerberos.keytab=FILE%3A%2Fd&ssl.ca.location=probe&"
+        "ssl.key.location=%2Fe",
+    };
+    struct skr_config *config = NULL;
+    struct skr_error error = {0};
+    if (skr_config_parse(yaml, strlen(yaml), "/srv/skirnir.yaml",
+                         (struct skr_config_listener){0}, &config,
+                         &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    for (size_t i = 0; i < SKR_COUNT_OF(want); i++) {
+        char *url = NULL;
+        assert_int_equal(
+            skr_config_broker_url(&config->transports[i], &url, NULL), SKR_OK);
+        assert_string_equal(url, want[i]);
+        free(url);
+    }
+    skr_config_free(config);
+}
+
 static void
 test_the_environment_is_filled_in_anywhere_in_a_value(void **state)
 {
@@ -586,6 +624,7 @@ main(void)
         TEST(a_queue_is_named_in_the_way_of_amqp_too),
         TEST(a_dsn_may_say_the_time_zone),
         TEST(paths_begin_in_the_folder_of_the_file),
+        TEST(files_of_kafka_lie_beside_the_configuration),
         TEST(the_environment_is_filled_in_anywhere_in_a_value),
         TEST(sizes_are_read_with_their_units),
         TEST(anchors_and_merge_keys_share_settings),

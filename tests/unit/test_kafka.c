@@ -37,10 +37,10 @@ test_a_key_lies_where_java_and_go_put_it(void **state)
             const char *key = cases[i].key;
             uint32_t count = (uint32_t)counts[k];
             assert_int_equal(
-                skr_kafka_partition(KAFKA_MURMUR2, key, strlen(key), counts[k]),
+                skr_kafka_partition(false, key, strlen(key), counts[k]),
                 (cases[i].murmur2 & 0x7fffffff) % count);
             assert_int_equal(
-                skr_kafka_partition(KAFKA_FNV1A, key, strlen(key), counts[k]),
+                skr_kafka_partition(true, key, strlen(key), counts[k]),
                 cases[i].fnv1a % count);
         }
 }
@@ -194,6 +194,7 @@ test_a_certificate_means_tls(void **state)
         {"kafka://h?tls=1", "ssl"},
         {"kafka://h?cacert=/a.pem", "ssl"},
         {"kafka://h?ssl.ca.location=/a.pem", "ssl"},
+        {"kafka://h?ssl.keystore.location=/a.p12", "ssl"},
         {"kafka://h?cert=/a.pem&key=/a.key", "ssl"},
         {"kafka://h?cacert=", "plaintext"},
         {"kafka://h?tls=0&cacert=/a.pem", "plaintext"},

@@ -138,6 +138,7 @@ test_names_of_files_are_placed_in_a_folder(void **state)
         {false, "m://h/a?ca=/b&ca=", "m://h/a?ca=/b&ca="},
         {false, "m://h/a?ca=system", "m://h/a?ca=system"},
         {false, "m://h/a?ca=system.pem", "m://h/a?ca=/f%20%25/system.pem"},
+        {false, "m://h/a?ca=FILE:/etc/a", "m://h/a?ca=FILE:/etc/a"},
         {false, "m://h/a?cab=b&ca", "m://h/a?cab=b&ca"},
         {false, "", ""},
     };

@@ -236,6 +236,18 @@ on_log(const rd_kafka_t *handle, int level, const char *facility,
             SKR_LOG_TEXT("facility", facility), SKR_LOG_TEXT("text", text));
 }
 
+// The login was refused, or one side does not trust the other's certificate:
+// waiting mends neither. Only the text tells an alert of TLS from a connection
+// that broke.
+static bool
+is_refused(const struct kafka_client *client)
+{
+    return client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
+           client->trouble == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED ||
+           strstr(client->trouble_text, "certificate") != NULL ||
+           strstr(client->trouble_text, "unknown ca") != NULL;
+}
+
 void
 skr_kafka_client_note(struct kafka_client *client, rd_kafka_resp_err_t code,
                       const char *text)
@@ -247,8 +259,8 @@ skr_kafka_client_note(struct kafka_client *client, rd_kafka_resp_err_t code,
         if (client->trouble != RD_KAFKA_RESP_ERR_NO_ERROR)
             return;
     }
-    bool was_login = client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION;
-    if (was_login && code == RD_KAFKA_RESP_ERR__TRANSPORT)
+    if (client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION &&
+        code == RD_KAFKA_RESP_ERR__TRANSPORT)
         return;
     client->trouble = code;
     // How many milliseconds it took is another number each time, and the same
@@ -459,9 +471,7 @@ find_cure(rd_kafka_resp_err_t code, const char *text)
 static bool
 is_beyond_waiting(const struct kafka_client *client)
 {
-    if (client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
-        client->trouble == RD_KAFKA_RESP_ERR__SSL ||
-        client->trouble == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED)
+    if (is_refused(client) || client->trouble == RD_KAFKA_RESP_ERR__SSL)
         return true;
     return client->down_since_ms != 0 &&
            skr_clock_ms() - client->down_since_ms > REASON_MS;
@@ -484,11 +494,10 @@ skr_kafka_client_fail(const struct kafka_client *client, const char *doing,
                            ? without_prefix(client->trouble_text)
                        : client->missing_since_ms != 0 ? client->missing
                                                        : "nothing was said";
-    bool is_login = client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION;
-    enum skr_code code =
-        skr_fail(error, is_login ? SKR_REFUSED : SKR_UNAVAILABLE, SKR_RECONNECT,
-                 "Kafka at %.100s %s: %s (%.190s)", client->settings->brokers,
-                 doing, find_cure(client->trouble, client->trouble_text), said);
+    enum skr_code code = is_refused(client) ? SKR_REFUSED : SKR_UNAVAILABLE;
+    skr_fail(error, code, SKR_RECONNECT, "Kafka at %.100s %s: %s (%.190s)",
+             client->settings->brokers, doing,
+             find_cure(client->trouble, client->trouble_text), said);
     skr_error_set_native(error, "%d", (int)client->trouble);
     return code;
 }

@@ -141,8 +141,8 @@ void skr_kafka_producer_fini(struct kafka_broker *broker);
 // The partition of a key, from 0 to count - 1; count is at least 1. The same
 // key has to come out the same for ever, and as other clients have it: order
 // hangs on it.
-int32_t skr_kafka_partition(enum kafka_partitioner partitioner, const void *key,
-                            size_t size, int32_t count);
+int32_t
+skr_kafka_partition(bool is_fnv1a, const void *key, size_t size, int32_t count);
 
 // consumer.c
 skr_broker_receive_fn skr_kafka_receive;
@@ -164,7 +164,5 @@ skr_kafka_record_read(const struct kafka_broker *broker,
                       struct skr_arena *arena,
                       const struct kafka_delivery *delivery,
                       struct skr_incoming *incoming, struct skr_error *error);
-
-skr_broker_depth_fn skr_kafka_depth;  // lag.c
 
 #endif

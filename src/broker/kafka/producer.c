@@ -49,22 +49,14 @@ fnv1a(const uint8_t *bytes, size_t size)
 }
 
 int32_t
-skr_kafka_partition(enum kafka_partitioner partitioner, const void *key,
-                    size_t size, int32_t count)
+skr_kafka_partition(bool is_fnv1a, const void *key, size_t size, int32_t count)
 {
-    int64_t hash = 0;
-    switch (partitioner) {
-    case KAFKA_MURMUR2:
-        // Java drops the sign, and so gets another number than its absolute.
-        hash = murmur2(key, size) & 0x7fffffff;
-        return (int32_t)(hash % count);
-    case KAFKA_FNV1A:
-        // Go's remainder has the sign of the hash, which is then turned.
-        hash = (int32_t)fnv1a(key, size);
-        hash %= count;
-        return (int32_t)(hash < 0 ? -hash : hash);
-    }
-    return 0;
+    // Java drops the sign, and so gets another number than its absolute.
+    if (!is_fnv1a)
+        return (int32_t)(murmur2(key, size) & 0x7fffffff) % count;
+    // Go's remainder has the sign of the hash, which is then turned.
+    int32_t rest = (int32_t)fnv1a(key, size) % count;
+    return rest < 0 ? -rest : rest;
 }
 
 static void
@@ -401,8 +393,7 @@ choose_partition(const rd_kafka_topic_t *topic, const void *key,
     if (entry->partition_key == NULL)
         return rd_kafka_msg_partitioner_random(topic, key, key_size, count,
                                                NULL, NULL);
-    return skr_kafka_partition(settings->is_fnv1a ? KAFKA_FNV1A : KAFKA_MURMUR2,
-                               entry->partition_key,
+    return skr_kafka_partition(settings->is_fnv1a, entry->partition_key,
                                strlen(entry->partition_key), count);
 }
 

@@ -201,22 +201,19 @@ enum {
 
 static const struct skr_url_option own[] = {
     {"auto_setup", SKR_URL_BOOLEAN, AT(auto_setup)},
-    {.name = "cacert"},
-    {.name = "cert"},
     {"confirm_timeout", SKR_URL_SECONDS, AT(confirm_timeout_ms), .least = 1000,
      .most = MOST_MS},
     {"connect_timeout", SKR_URL_SECONDS, AT(connect_timeout_ms), .least = 1000,
      .most = MOST_MS},
     {"derive_ids", SKR_URL_BOOLEAN, AT(derives_ids)},
     {"group", SKR_URL_TEXT, AT(group)},
-    {.name = "key"},
     {"missing_topic", SKR_URL_CHOICE, AT(fails_missing_topics),
      .words = {"wait", "fail"}},
     {"partitioner", SKR_URL_CHOICE, AT(is_fnv1a),
      .words = {"murmur2", "fnv1a"}},
     {"prefetch_bytes", SKR_URL_NUMBER, AT(prefetch_bytes), .least = 1024,
      .most = INT64_C(2) << 30},
-    {.name = "tls"},
+    {"tls", SKR_URL_BOOLEAN, AT(tls)},
     {.name = "topic"},
     {.name = "topic_by"},
     {.name = "topics"},
@@ -325,34 +322,36 @@ read_topics(const struct skr_url *url, bool consumes,
 }
 
 // A DSN that names a certificate does not mean plaintext, unless tls=0 says so.
-static enum skr_code
-read_tls(const struct skr_url *url, bool *tls, struct skr_error *error)
+static bool
+names_certificate(const struct skr_url *url)
 {
-    static const char *const files[] = {
-        "cacert",          "cert",       "key",
-        "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location",
-        "ssl.key.location"};
-    *tls = false;
+    static const char *const files[] = {"cacert",
+                                        "cert",
+                                        "key",
+                                        "ssl.ca.location",
+                                        "ssl.ca.pem",
+                                        "ssl.certificate.location",
+                                        "ssl.certificate.pem",
+                                        "ssl.key.location",
+                                        "ssl.keystore.location"};
     for (size_t i = 0; i < SKR_COUNT_OF(files); i++) {
         const char *file = skr_url_find(url, files[i]);
-        *tls = *tls || (file != NULL && file[0] != '\0');
+        if (file != NULL && file[0] != '\0')
+            return true;
     }
-    return skr_url_boolean(url, "tls", tls, error);
+    return false;
 }
 
 static enum skr_code
-check_tls(const struct skr_url *url, const struct kafka_settings *settings,
-          struct skr_error *error)
+check_tls(const struct kafka_settings *settings, struct skr_error *error)
 {
     char protocol[32] = "";
     size_t size = sizeof(protocol);
-    bool tls = false;
-    enum skr_code code = read_tls(url, &tls, error);
-    if (code != SKR_OK || !tls ||
+    if (!settings->tls ||
         (rd_kafka_conf_get(settings->properties, "security.protocol", protocol,
                            &size) == RD_KAFKA_CONF_OK &&
          strstr(protocol, "ssl") != NULL))
-        return code;
+        return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "security.protocol=%s in the DSN is plaintext, and tls or "
                     "a certificate asks for TLS; take one of them out",
@@ -366,12 +365,11 @@ set_security(const struct skr_url *url, struct kafka_settings *settings,
 {
     rd_kafka_conf_t *properties = settings->properties;
     const char *protocol = skr_url_find(url, "security.protocol");
-    bool tls = false;
-    enum skr_code code = read_tls(url, &tls, error);
+    enum skr_code code = SKR_OK;
     bool logs_in = url->user != NULL;
     bool is_clear =
         protocol != NULL && strcasecmp(protocol, "sasl_plaintext") == 0;
-    if (code == SKR_OK && protocol == NULL && (tls || logs_in))
+    if (protocol == NULL && (settings->tls || logs_in))
         code = skr_kafka_set(properties, "security.protocol",
                              logs_in ? "sasl_ssl" : "ssl", error);
     if (code != SKR_OK || !logs_in)
@@ -388,28 +386,12 @@ set_security(const struct skr_url *url, struct kafka_settings *settings,
 }
 
 static enum skr_code
-set_files(const struct skr_url *url, struct kafka_settings *settings,
-          struct skr_error *error)
+set_proof(struct kafka_settings *settings, struct skr_error *error)
 {
-    static const struct {
-        const char *parameter, *property;
-    } files[] = {
-        {"cacert", "ssl.ca.location"},
-        {"cert", "ssl.certificate.location"},
-        {"key", "ssl.key.location"},
-    };
     bool verify = settings->verify;
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < SKR_COUNT_OF(files) && code == SKR_OK; i++) {
-        const char *value = skr_url_find(url, files[i].parameter);
-        if (value != NULL)
-            code = skr_kafka_set(settings->properties, files[i].property, value,
-                                 error);
-    }
-    if (code == SKR_OK)
-        code = skr_kafka_set(settings->properties,
-                             "enable.ssl.certificate.verification",
-                             verify ? "true" : "false", error);
+    enum skr_code code = skr_kafka_set(settings->properties,
+                                       "enable.ssl.certificate.verification",
+                                       verify ? "true" : "false", error);
     // Without this any certificate of a known authority would do.
     if (code == SKR_OK)
         code = skr_kafka_set(settings->properties,
@@ -448,14 +430,28 @@ set_defaults(struct kafka_settings *settings, bool consumes,
                          kilobytes, error);
 }
 
+// NULL: it is none of librdkafka's. Those of TLS have the names that they have
+// in the DSNs of other drivers, too.
+static const char *
+property_of(const char *name)
+{
+    if (strcmp(name, "cacert") == 0)
+        return "ssl.ca.location";
+    if (strcmp(name, "cert") == 0)
+        return "ssl.certificate.location";
+    if (strcmp(name, "key") == 0)
+        return "ssl.key.location";
+    return skr_url_is_option(name, own, SKR_COUNT_OF(own)) ? NULL : name;
+}
+
 static enum skr_code
 set_properties(const struct skr_url *url, struct kafka_settings *settings,
                struct skr_error *error)
 {
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < url->parameter_count && code == SKR_OK; i++) {
-        const char *name = url->parameters[i].name;
-        if (skr_url_is_option(name, own, SKR_COUNT_OF(own)))
+        const char *name = property_of(url->parameters[i].name);
+        if (name == NULL)
             continue;
         code = check_property(name, error);
         if (code == SKR_OK)
@@ -476,11 +472,11 @@ read_properties(const struct skr_url *url, struct kafka_settings *settings,
     if (code == SKR_OK)
         code = set_security(url, settings, error);
     if (code == SKR_OK)
-        code = set_files(url, settings, error);
+        code = set_proof(settings, error);
     if (code == SKR_OK)
         code = set_properties(url, settings, error);
     if (code == SKR_OK)
-        code = check_tls(url, settings, error);
+        code = check_tls(settings, error);
     if (code == SKR_OK)
         code = skr_kafka_set(settings->properties, "bootstrap.servers",
                              settings->brokers, error);
@@ -494,6 +490,7 @@ skr_kafka_settings_read(const struct skr_url *url, bool auto_setup,
 {
     const char *group_id = skr_url_find(url, "group.id");
     *settings = (struct kafka_settings){
+        .tls = names_certificate(url),
         .verify = true,
         .prefetch_bytes = DEFAULT_PREFETCH_BYTES,
         .auto_setup = auto_setup,

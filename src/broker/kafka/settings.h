@@ -12,12 +12,6 @@
 
 struct skr_url;
 
-// Which partition a key belongs to.
-enum kafka_partitioner {
-    KAFKA_MURMUR2,  // Java's default
-    KAFKA_FNV1A,    // Sarama's hash partitioner
-};
-
 struct kafka_settings {
     struct skr_arena arena;  // all texts
     const char *brokers;     // "a:9092,b:9092": for librdkafka and for errors
@@ -26,8 +20,9 @@ struct kafka_settings {
     size_t topic_count, topic_capacity;
     const char *group;
     bool is_consumed;  // the DSN says from which topics, or by which group
-    bool is_fnv1a;     // the partitioner
-    bool verify;       // that the server proves who it is
+    bool is_fnv1a;  // which partition a key has: as in Sarama; else as in Java
+    bool tls;       // the DSN asks for it, or names a certificate
+    bool verify;    // that the server proves who it is
     int64_t prefetch_bytes;
     bool fails_missing_topics;
     bool derives_ids;

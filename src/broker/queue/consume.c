@@ -44,7 +44,7 @@ log_lost(const struct queue_broker *broker, uint64_t rows)
 static int64_t
 interval_ms(const struct queue_broker *broker)
 {
-    return (int64_t)broker->redeliver_timeout_s * 1000 / 3;
+    return broker->redeliver_timeout_s * 1000 / 3;
 }
 
 // On an SQLite file that the handler itself has locked the renewal cannot get

@@ -10,6 +10,7 @@
 #include "db/run.h"
 
 #include <skirnir/queue.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,16 +23,25 @@ enum {
 
 static const char default_table[] = "messenger_messages";
 
+#define AT(field) .place = offsetof(struct queue_broker, field)
+
+static const struct skr_url_option options_of_url[] = {
+    {"auto_setup", SKR_URL_BOOLEAN, AT(auto_setup)},
+    {"derive_ids", SKR_URL_BOOLEAN, AT(derives_ids)},
+    {.name = "queue_name"},
+    {"redeliver_timeout", SKR_URL_NUMBER, AT(redeliver_timeout_s),
+     .least = LEAST_REDELIVER_S, .most = MOST_REDELIVER_S},
+    {.name = "table_name"},
+    {.name = "time_zone"},
+};
+
 static void
 warn_of_unknown_parameters(const struct queue_broker *broker,
                            const struct skr_url *url)
 {
-    static const char *const known[] = {"table_name",        "queue_name",
-                                        "redeliver_timeout", "auto_setup",
-                                        "derive_ids",        "time_zone"};
     for (size_t i = 0; i < url->parameter_count; i++)
-        if (!skr_text_is_among(url->parameters[i].name, known,
-                               SKR_COUNT_OF(known)))
+        if (!skr_url_is_option(url->parameters[i].name, options_of_url,
+                               SKR_COUNT_OF(options_of_url)))
             skr_log(&broker->log, SKR_LOG_WARNING, "queue.unknown_option",
                     SKR_LOG_TEXT("name", broker->name),
                     SKR_LOG_TEXT("option", url->parameters[i].name));
@@ -48,13 +58,13 @@ make_table(struct queue_broker *broker, const struct skr_url *url, bool is_own,
     enum skr_code code = skr_messenger_check_names(table, queue, error);
     if (code != SKR_OK)
         return code;
-    uint32_t full_scan_ms = broker->redeliver_timeout_s * 1000 / 4;
+    uint32_t full_scan_ms = (uint32_t)broker->redeliver_timeout_s * 1000 / 4;
     return skr_messenger_new(
         &(struct skr_messenger_options){
             .dialect = skr_db_dialect(broker->db),
             .table = table,
             .queue = queue,
-            .redeliver_timeout_s = broker->redeliver_timeout_s,
+            .redeliver_timeout_s = (uint32_t)broker->redeliver_timeout_s,
             .full_scan_ms =
                 full_scan_ms < MOST_SWEEP_MS ? full_scan_ms : MOST_SWEEP_MS,
             .time_zone = skr_url_find(url, "time_zone"),
@@ -65,15 +75,14 @@ make_table(struct queue_broker *broker, const struct skr_url *url, bool is_own,
 }
 
 static enum skr_code
-check_table(struct queue_broker *broker, bool auto_setup,
-            struct skr_error *error)
+check_table(struct queue_broker *broker, struct skr_error *error)
 {
     struct skr_error found = {0};
     enum skr_code code =
         broker->table->admin->check(broker->table, broker->db, &found);
     const struct skr_table_maker maker = {&broker->log, broker->name,
                                           broker->database_url};
-    if (code == SKR_MISSING && auto_setup)
+    if (code == SKR_MISSING && broker->auto_setup)
         return skr_store_create_for(broker->table, broker->db, &maker, error);
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP, "queue %s: %s",
@@ -120,19 +129,12 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "a queue broker needs a database: queue_database and "
                         "queue_database_url are not set");
-    int64_t redeliver_timeout_s = DEFAULT_REDELIVER_S;
-    bool auto_setup = options->auto_setup, derives_ids = false;
-    enum skr_code code =
-        skr_url_number(url, "redeliver_timeout", LEAST_REDELIVER_S,
-                       MOST_REDELIVER_S, &redeliver_timeout_s, error);
-    if (code == SKR_OK)
-        code = skr_url_boolean(url, "auto_setup", &auto_setup, error);
-    if (code == SKR_OK)
-        code = skr_url_boolean(url, "derive_ids", &derives_ids, error);
+    broker->redeliver_timeout_s = DEFAULT_REDELIVER_S;
+    broker->auto_setup = options->auto_setup;
+    enum skr_code code = skr_url_read(
+        url, options_of_url, SKR_COUNT_OF(options_of_url), NULL, broker, error);
     if (code != SKR_OK)
         return code;
-    broker->redeliver_timeout_s = (uint32_t)redeliver_timeout_s;
-    broker->derives_ids = derives_ids;
     base->can.delays = true;
     base->can.counts = true;
     broker->log = options->log;
@@ -143,7 +145,7 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
         return skr_fail_memory(error);
     warn_of_unknown_parameters(broker, url);
     code = skr_db_open_or_create(options->database, options->database_url,
-                                 auto_setup, &broker->db, error);
+                                 broker->auto_setup, &broker->db, error);
     if (code == SKR_OK) {
         broker->db->log = &broker->log;
         broker->db->name = broker->name;
@@ -151,7 +153,7 @@ queue_open(struct skr_broker *base, const struct skr_url *url,
     if (code == SKR_OK)
         code = make_table(broker, url, options->is_own, error);
     if (code == SKR_OK)
-        code = check_table(broker, auto_setup, error);
+        code = check_table(broker, error);
     if (code == SKR_OK)
         code = check_rights(broker, url, options->consumes, error);
     if (code == SKR_OK && options->consumes && !options->is_own)

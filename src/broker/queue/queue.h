@@ -61,7 +61,8 @@ struct queue_broker {
     const struct skr_db_ops *database;
     char *database_url;
     char *name;
-    uint32_t redeliver_timeout_s;
+    int64_t redeliver_timeout_s;
+    bool auto_setup;
     bool derives_ids;  // rows without an id get one that is always the same
     struct skr_log log;
 
