@@ -4,7 +4,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 SECONDS ?= 60
 
-.PHONY: build demo test test-long bench fuzz install uninstall format clean help
+.PHONY: build demo test test-long bench fuzz install uninstall dist deb format \
+	clean help
 
 build: ## build the program and the libraries in build/
 	@tools/install-dependencies build
@@ -43,12 +44,19 @@ uninstall: ## remove what install put there; PREFIX and DESTDIR as then
 	@tools/installed --remove build "$(abspath $(DESTDIR))"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then ldconfig; fi
 
+dist: ## a tarball of what is committed, with its checksum, in dist/
+	@tools/package tar
+
+deb: ## Debian packages of it as well
+	@tools/install-dependencies deb
+	@tools/package deb
+
 format: ## let clang-format lay out the sources
 	@tools/install-dependencies test
 	@tools/format
 
 clean: ## remove the build folders
-	@rm -rf build build-test build-asan build-tsan build-clang build-fuzz
+	@rm -rf dist build build-test build-asan build-tsan build-clang build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
