@@ -372,6 +372,16 @@ take_batch(struct skr_session *session, bool is_ahead,
     return batch;
 }
 
+// A row that cannot be claimed comes alone.
+static void
+park_unclaimed(struct skr_session *session, struct skr_batch *batch)
+{
+    if (batch->count != 1 || batch->items[0].write != SKR_WRITE_REFUSED)
+        return;
+    skr_settler_park(session->settler, &batch->items[0]);
+    skr_batch_clear(batch);
+}
+
 // A row that is asked for by name is the head of its partition, unless
 // something of that is in flight already.
 static enum skr_code
@@ -384,6 +394,7 @@ fetch_probe(struct skr_session *session, struct skr_flight_batch *batch,
     bool has_rows = false;
     enum skr_code code =
         skr_source_fetch(session->source, request, row, read, error);
+    park_unclaimed(session, read);
     if (code == SKR_OK && read->count > 0 && skr_has_order(&read->items[0]) &&
         skr_sequencer_chain(
             &dispatcher->sequencer,
@@ -532,6 +543,7 @@ read_on(struct skr_session *session, struct skr_flight_batch **batch,
         return SKR_OK;
     enum skr_code code =
         skr_source_next(session->source, &request, &taken->job.batch, error);
+    park_unclaimed(session, &taken->job.batch);
     if (code != SKR_OK) {
         skr_flight_free(taken);
         return code;

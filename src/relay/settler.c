@@ -435,7 +435,7 @@ static void
 log_refusal(const struct skr_settler *settler,
             const struct skr_batch_item *item)
 {
-    const char *outcome = "retry";
+    const char *outcome = item->state == SKR_READ ? "unclaimed" : "retry";
     char id[SKR_ID_TEXT_SIZE];
     if (item->state == SKR_DONE)
         outcome = "published";
@@ -470,6 +470,13 @@ note_refusal(struct skr_settler *settler, const struct skr_batch_item *item)
     if (is_refused(item))
         row.until_ms = skr_clock_ms() + settler->settings->park_ms;
     return skr_parked_add(settler->parked, row);
+}
+
+void
+skr_settler_park(struct skr_settler *settler, const struct skr_batch_item *item)
+{
+    if (note_refusal(settler, item))
+        log_refusal(settler, item);
 }
 
 // Parks a row that was refused, or takes one out that no longer is. True: its

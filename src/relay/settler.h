@@ -61,6 +61,10 @@ void skr_settler_wait(struct skr_settler *settler, int stop_fd);
 // When take() has something to try again, by skr_clock_ms(); 0: never.
 int64_t skr_settler_next_ms(const struct skr_settler *settler);
 
+// Parks a row that cannot be claimed, and logs it unless it is known.
+void skr_settler_park(struct skr_settler *settler,
+                      const struct skr_batch_item *item);
+
 // Ends the thread: it settles what was put, but gives up after timeout_ms.
 // Jobs can still be taken.
 void skr_settler_stop(struct skr_settler *settler, uint32_t timeout_ms);

@@ -115,6 +115,16 @@ skr_parked_count(const struct skr_parked *parked)
     return count;
 }
 
+bool
+skr_parked_list(const struct skr_parked *parked, struct skr_row_set *rows)
+{
+    bool ok = true;
+    for (size_t i = 0; i < parked->count && ok; i++)
+        ok = !skr_parked_is_left_alone(&parked->rows[i]) ||
+             skr_row_set_add(rows, parked->rows[i].row);
+    return ok;
+}
+
 size_t
 skr_parked_take_due(struct skr_parked *parked, int64_t now_ms, int64_t next_ms,
                     struct skr_parked_row *rows, size_t most)

@@ -8,6 +8,7 @@
 #define SKR_STORE_PARKED_H
 
 #include "store/identity.h"
+#include "store/row_set.h"
 
 enum {
     SKR_MOST_PARKED = 8192,
@@ -49,6 +50,9 @@ bool skr_parked_replace(struct skr_parked *parked, int64_t row);
 bool skr_parked_is_left_alone(const struct skr_parked_row *row);
 // How many are not to be read.
 size_t skr_parked_count(const struct skr_parked *parked);
+
+// Adds those to a set. False: memory is out.
+bool skr_parked_list(const struct skr_parked *parked, struct skr_row_set *rows);
 
 // Lists published rows whose time has come, so many at the most; their next
 // time is next_ms.

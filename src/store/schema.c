@@ -98,14 +98,14 @@ write_table(const struct skr_schema *schema, const char *table,
     return give(sql, target->each, target->user, error);
 }
 
-static enum skr_code
-find_table(struct skr_db *db, const char *table, bool *is_there,
-           struct skr_error *error)
+enum skr_code
+skr_schema_has_table(struct skr_tx tx, const char *table, bool *has,
+                     struct skr_error *error)
 {
     struct skr_row row = {.count = 0};
     enum skr_code code =
-        skr_sql_ask_table(skr_db_tx(db), "{find_table}", table, &row, error);
-    *is_there = row.found;
+        skr_sql_ask_table(tx, "{find_table}", table, &row, error);
+    *has = row.found;
     return code;
 }
 
@@ -129,7 +129,8 @@ skr_schema_write(const struct skr_schema *schema, const char *table,
     bool is_there = false;
     enum skr_code code = SKR_OK;
     if (target->db != NULL)
-        code = find_table(target->db, table, &is_there, error);
+        code = skr_schema_has_table(skr_db_tx(target->db), table, &is_there,
+                                    error);
     if (code != SKR_OK || is_there)
         return code;
     code = write_table(schema, table, target, &arena, error);
@@ -235,6 +236,48 @@ skr_schema_check_ids(struct skr_tx tx, const char *table, const char *columns,
     return code;
 }
 
+enum skr_code
+skr_schema_has_column(struct skr_tx tx, const char *table, const char *column,
+                      bool *has, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", table}, {"column", column}};
+    struct skr_arena arena = {0};
+    const char *sql = skr_sql_fill(tx.ops->dialect, &arena, "{find_column}",
+                                   words, SKR_COUNT_OF(words));
+    *has = false;
+    enum skr_code code =
+        sql == NULL ? skr_fail_memory(error)
+                    : skr_sql_finds(tx, sql, SKR_NO_VALUES, has, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+enum skr_code
+skr_schema_check(struct skr_tx tx, const struct skr_needs *needs,
+                 struct skr_error *error)
+{
+    char name[SKR_SCHEMA_NAME_SIZE];
+    bool has = false;
+    enum skr_code code = skr_schema_has_table(tx, needs->table, &has, error);
+    if (code == SKR_OK && !has)
+        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
+                        "there is no table %s; %s", needs->table, needs->cure);
+    const char *at = needs->columns;
+    for (; code == SKR_OK && has && *at != '\0'; at += strspn(at, ", ")) {
+        size_t size = strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)size, at);
+        at += size;
+        code = skr_schema_has_column(tx, needs->table, name, &has, error);
+    }
+    if (code == SKR_OK && !has)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "table %s has no column %s: this is a table of another "
+                        "shape; rename it or configure another name, and %s",
+                        needs->table, name, needs->cure);
+    return code == SKR_OK ? skr_schema_check_engine(tx, needs->table, error)
+                          : code;
+}
+
 struct wanted_index {
     const char *const *parts;  // of three, NULL: any or none
     bool is_there;
@@ -300,79 +343,67 @@ has_index(struct skr_tx tx, const char *table, const struct skr_index *index,
     return code;
 }
 
-// A statement does not wait for long to alter a table, as all writers would
-// have to wait behind it.
+// What a table may lack: a column or an index.
+struct part {
+    const char *table;
+    const struct skr_column *column;  // NULL: it is the index
+    const struct skr_index *index;
+};
+
 static enum skr_code
-tell_conflict(enum skr_code code, const char *name, struct skr_error *error)
+has_part(struct skr_tx tx, const struct part *part, bool *has,
+         struct skr_error *error)
 {
+    return part->column == NULL
+               ? has_index(tx, part->table, part->index, has, error)
+               : skr_schema_has_column(tx, part->table, part->column->name, has,
+                                       error);
+}
+
+static const char *
+fill_part(struct skr_tx tx, const struct part *part, const char *step,
+          struct skr_arena *arena)
+{
+    if (part->column == NULL)
+        return fill_index(tx.ops->dialect, arena, step, part->table,
+                          part->index);
+    const struct skr_word words[] = {{"table", part->table},
+                                     {"column", part->column->name},
+                                     {"definition", part->column->definition}};
+    return skr_sql_fill(tx.ops->dialect, arena, step, words,
+                        SKR_COUNT_OF(words));
+}
+
+static enum skr_code
+add_part(struct skr_tx tx, const struct part *part, skr_sql_text_fn *each,
+         void *user, struct skr_error *error)
+{
+    static const char *const steps[2][3] = {
+        {"{prepare_index}", "{replace_index}", "{add_index}"},
+        {"{prepare_column}", "{add_column}"},
+    };
+    bool is_column = part->column != NULL, has = false;
+    struct skr_arena arena = {0};
+    enum skr_code code = has_part(tx, part, &has, error);
+    for (size_t i = 0; !has && code == SKR_OK && i < 3; i++)
+        if (steps[is_column][i] != NULL)
+            code = give(fill_part(tx, part, steps[is_column][i], &arena), each,
+                        user, error);
+    skr_arena_fini(&arena);
+    // Another process may have been quicker, where it cannot be kept out.
+    if (code != SKR_OK && code != SKR_NO_MEMORY &&
+        has_part(tx, part, &has, NULL) == SKR_OK && has) {
+        skr_error_clear(error);
+        return SKR_OK;
+    }
+    // A statement does not wait for long to alter a table, as all writers would
+    // have to wait behind it.
     if (code == SKR_CONFLICT)
         skr_error_prefix(error,
                          "%s was not added; run this again when the "
                          "transaction is over that uses the table",
-                         name);
+                         is_column ? part->column->name : part->index->name);
     return code;
-}
-
-static enum skr_code
-find_column(struct skr_tx tx, const struct skr_word *words, size_t word_count,
-            struct skr_arena *arena, bool *has, struct skr_error *error)
-{
-    const char *sql = skr_sql_fill(tx.ops->dialect, arena, "{find_column}",
-                                   words, word_count);
-    *has = false;
-    if (sql == NULL)
-        return skr_fail_memory(error);
-    return skr_sql_finds(tx, sql, SKR_NO_VALUES, has, error);
-}
-
-static enum skr_code
-add_column(struct skr_tx tx, const char *table, const struct skr_column *column,
-           skr_sql_text_fn *each, void *user, struct skr_error *error)
-{
-    static const char *const steps[] = {"{prepare_column}", "{add_column}"};
-    struct skr_arena arena = {0};
-    const struct skr_word words[] = {{"table", table},
-                                     {"column", column->name},
-                                     {"definition", column->definition}};
-    bool has = false;
-    enum skr_code code =
-        find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, error);
-    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
-        code = give(skr_sql_fill(tx.ops->dialect, &arena, steps[i], words,
-                                 SKR_COUNT_OF(words)),
-                    each, user, error);
-    // Another may have been quicker.
-    if (code != SKR_OK && code != SKR_NO_MEMORY &&
-        find_column(tx, words, SKR_COUNT_OF(words), &arena, &has, NULL) ==
-            SKR_OK &&
-        has) {
-        skr_error_clear(error);
-        code = SKR_OK;
-    }
-    skr_arena_fini(&arena);
-    return tell_conflict(code, column->name, error);
-}
-
-static enum skr_code
-add_index(struct skr_tx tx, const char *table, const struct skr_index *index,
-          skr_sql_text_fn *each, void *user, struct skr_error *error)
-{
-    static const char *const steps[] = {"{prepare_index}", "{replace_index}",
-                                        "{add_index}"};
-    struct skr_arena arena = {0};
-    bool has = false;
-    enum skr_code code = has_index(tx, table, index, &has, error);
-    for (size_t i = 0; !has && code == SKR_OK && i < SKR_COUNT_OF(steps); i++)
-        code = give(fill_index(tx.ops->dialect, &arena, steps[i], table, index),
-                    each, user, error);
-    // Another process may have been quicker, where it cannot be kept out.
-    if (code != SKR_OK && code != SKR_NO_MEMORY &&
-        has_index(tx, table, index, &has, NULL) == SKR_OK && has) {
-        skr_error_clear(error);
-        code = SKR_OK;
-    }
-    skr_arena_fini(&arena);
-    return tell_conflict(code, index->name, error);
 }
 
 enum skr_code
@@ -382,13 +413,15 @@ skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
 {
     struct skr_tx tx = skr_db_tx(db);
     bool is_there = false;
-    enum skr_code code = find_table(db, table, &is_there, error);
+    enum skr_code code = skr_schema_has_table(tx, table, &is_there, error);
     if (!is_there)
         return code;
     for (size_t i = 0; code == SKR_OK && i < schema->late_column_count; i++)
         code =
-            add_column(tx, table, &schema->late_columns[i], each, user, error);
+            add_part(tx, &(struct part){table, &schema->late_columns[i], NULL},
+                     each, user, error);
     for (size_t i = 0; code == SKR_OK && i < schema->index_count; i++)
-        code = add_index(tx, table, &schema->indexes[i], each, user, error);
+        code = add_part(tx, &(struct part){table, NULL, &schema->indexes[i]},
+                        each, user, error);
     return code;
 }

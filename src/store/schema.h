@@ -63,6 +63,23 @@ skr_schema_begin(struct skr_db *db, struct skr_error *error);
 // Commits it, or rolls back when code tells of an error, which it returns.
 SKR_MUST_CHECK enum skr_code
 skr_schema_end(struct skr_db *db, enum skr_code code, struct skr_error *error);
+// Whether a table can be worked with. SKR_MISSING: there is none; SKR_INVALID
+// names the column that one of another shape lacks; SKR_REFUSED: as below. Each
+// says what to do.
+struct skr_needs {
+    const char *table;
+    const char *columns;  // with ", " between
+    const char *cure;     // what makes the table
+};
+SKR_MUST_CHECK enum skr_code
+skr_schema_check(struct skr_tx tx, const struct skr_needs *needs,
+                 struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_schema_has_table(struct skr_tx tx, const char *table, bool *has,
+                     struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_schema_has_column(struct skr_tx tx, const char *table, const char *column,
+                      bool *has, struct skr_error *error);
 // SKR_REFUSED for a table whose rows stay when a transaction is rolled back.
 SKR_MUST_CHECK enum skr_code
 skr_schema_check_engine(struct skr_tx tx, const char *table,

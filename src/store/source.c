@@ -132,15 +132,12 @@ list_parked(struct skr_source *source)
     skr_row_set_clear(&source->done);
     if (parked->count == 0)
         return true;
-    bool ok = add_all(&source->done, &source->published);
-    for (size_t i = 0; i < parked->count && ok; i++) {
-        const struct skr_parked_row *row = &parked->rows[i];
-        if (skr_parked_is_left_alone(row))
-            ok = skr_row_set_add(&source->parked, row->row);
-        ok = ok && skr_row_set_add(row->is_published ? &source->done
-                                                     : &source->unsettled,
-                                   row->row);
-    }
+    bool ok = add_all(&source->done, &source->published) &&
+              skr_parked_list(parked, &source->parked);
+    for (size_t i = 0; i < parked->count && ok; i++)
+        ok = skr_row_set_add(parked->rows[i].is_published ? &source->done
+                                                          : &source->unsettled,
+                             parked->rows[i].row);
     return ok;
 }
 
@@ -179,7 +176,8 @@ describe(struct skr_source *source, const struct skr_source_request *request,
 static bool
 is_given(const struct skr_batch_item *item)
 {
-    return item->state != SKR_BEHIND && item->state != SKR_NOT_READY;
+    return item->state != SKR_BEHIND && item->state != SKR_NOT_READY &&
+           item->write != SKR_WRITE_REFUSED;
 }
 
 static enum skr_code
@@ -212,8 +210,9 @@ read_rows(struct skr_source *source, const struct skr_read *read,
         skr_clock_sleep(-1, CONFLICT_PAUSE_MS);
         return SKR_OK;
     }
-    return code == SKR_OK ? note_given(source, batch, error)
-                          : skr_fail_with(error, &failure);
+    if (code != SKR_OK)
+        return skr_fail_with(error, &failure);
+    return note_given(source, batch, error);
 }
 
 // Rows that are given may hold back others of their key once they are settled:

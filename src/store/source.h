@@ -46,8 +46,8 @@ struct skr_source_request {
     bool spares_full_scans;
 };
 
-// Fills an empty batch with the next rows, as read() and claim() in table.h
-// say.
+// Fills an empty batch with the next rows, as read() and claim() in store.h
+// say. One that cannot be claimed is not given.
 SKR_MUST_CHECK enum skr_code
 skr_source_next(struct skr_source *source,
                 const struct skr_source_request *request,

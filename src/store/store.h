@@ -240,7 +240,9 @@ struct skr_lease_ops {
     // lock first: where there is nothing to claim nothing is written, and no
     // transaction is left open. A reader is for read() or claim() alone.
     // Conflicts (deadlocks) are tried again inside; one that lasts comes as
-    // SKR_CONFLICT with the remedy SKR_TRY_AGAIN.
+    // SKR_CONFLICT with the remedy SKR_TRY_AGAIN. A row that the database
+    // refuses to lease comes alone, as SKR_WRITE_REFUSED with its refusal: it
+    // is not ours, and comes again unless it is told to be parked.
     skr_store_claim_fn *claim;
     // A row that was given back is to be found again.
     void (*rewind)(struct skr_reader *reader, int64_t row);

@@ -3,6 +3,7 @@
 #include "databases.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "store/attempt/attempt.h"
 
 #include <pthread.h>
@@ -70,6 +71,33 @@ test_the_table_is_missed_and_made(void **state)
     create(fixture);
     create(fixture);
     assert_int_equal(skr_attempts_check(fixture->db, &error), SKR_OK);
+}
+
+// Of a table that is large for its column, too.
+static void
+test_a_receipt_names_the_row_that_was_stored(void **state)
+{
+    static const int64_t numbers[] = {1, INT32_MAX, INT64_C(1) + INT32_MAX,
+                                      INT64_C(5000000000001),
+                                      INT64_C(5000000000002)};
+    struct fixture *fixture = *state;
+    struct skr_tx tx = skr_db_tx(fixture->db);
+    struct skr_error error = {0};
+    int64_t row = 1;
+    create(fixture);
+    assert_int_equal(skr_attempts_find_row(tx, key, &row, &error), SKR_OK);
+    assert_int_equal(row, 0);
+    assert_int_equal(skr_attempts_add_receipt(tx, key, &error), SKR_OK);
+    assert_int_equal(skr_attempts_find_row(tx, key, &row, &error), SKR_OK);
+    assert_int_equal(row, 0);
+    for (size_t i = 0; i < SKR_COUNT_OF(numbers); i++) {
+        if (skr_attempts_note_row(tx, key, numbers[i], &error) != SKR_OK ||
+            skr_attempts_find_row(tx, key, &row, &error) != SKR_OK)
+            fail_msg("%s", error.text);
+        assert_int_equal(row, numbers[i]);
+    }
+    assert_int_equal(skr_attempts_find_row(tx, other, &row, &error), SKR_OK);
+    assert_int_equal(row, 0);
 }
 
 static void *
@@ -195,6 +223,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_the_table_is_missed_and_made),
+        TEST(test_a_receipt_names_the_row_that_was_stored),
         TEST(test_eight_may_make_it_at_once),
         TEST(test_attempts_are_counted_by_key),
         TEST(test_no_attempt_is_lost_among_many),

@@ -208,6 +208,24 @@ test_a_row_that_cannot_be_changed_holds_up_no_other(void **state)
     skr_broker_close(broker);
 }
 
+static void
+test_a_row_that_cannot_be_claimed_holds_up_no_other(void **state)
+{
+    struct world *world = *state;
+    size_t count = 0;
+    publish(world, 9);
+    skr_test_refuse(world->db, "messenger_messages", "UPDATE", "OLD.id = 4");
+    struct skr_broker *broker = open_broker(world, "queue://orders");
+    for (size_t others = 0; others < 8; others += count) {
+        assert_int_equal(receive(world, broker, &count, 20000), SKR_OK);
+        settle_all(world, broker, count, SKR_SETTLE_ACK, 0);
+    }
+    assert_int_equal(rows_left(world), 1);
+    // It is left alone for a while.
+    assert_int_equal(receive(world, broker, &count, 0), SKR_TIMEOUT);
+    skr_broker_close(broker);
+}
+
 // As when it is larger than the server takes at once: nobody knows how often it
 // has killed its consumer.
 static void
@@ -331,6 +349,7 @@ main(void)
         TEST(test_a_late_ack_does_not_hit_a_new_row_with_its_id),
         TEST(test_what_was_claimed_is_given_though_the_rest_cannot_be_freed),
         TEST(test_a_row_that_cannot_be_changed_holds_up_no_other),
+        TEST(test_a_row_that_cannot_be_claimed_holds_up_no_other),
         TEST(test_a_row_whose_tries_cannot_be_counted_has_failed),
         TEST(test_a_retry_is_not_early),
         TEST(test_rows_that_were_given_back_come_once),

@@ -154,6 +154,29 @@ test_a_published_row_that_cannot_be_deleted_is_marked_as_done(void **state)
     assert_int_equal(count_bad(fixture), 1);
 }
 
+// Rows are claimed one by one, as beside workers of Symfony.
+static void
+test_a_row_that_cannot_be_claimed_is_parked(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.claim = SKR_CLAIM_LEASED;
+    insert(fixture, 0, 10);
+    insert_bad(fixture, NULL, 2);
+    insert(fixture, 10, GOOD);
+    skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
+    start(fixture);
+    assert_eventually(fixture, good_ones_are_gone);
+    insert(fixture, GOOD, GOOD + 1);
+    assert_eventually(fixture, good_ones_are_gone);
+    assert_int_equal(count_bad(fixture), 0);
+    assert_int_equal(fixture->parked, 2);
+    skr_test_allow(fixture->db, "UPDATE");
+    assert_eventually(fixture, bad_ones_are_gone);
+    stop_quickly(fixture);
+    assert_int_equal(fixture->parked, 2);
+    assert_int_equal(skr_fake_got(&fixture->fake), GOOD + 3);
+}
+
 // More than are in flight at once, all in a row.
 static void
 test_published_rows_that_cannot_be_changed_are_parked(void **state)
@@ -652,6 +675,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         WITH_TABLES(
             test_a_published_row_that_cannot_be_deleted_is_marked_as_done),
+        WITH_TABLES(test_a_row_that_cannot_be_claimed_is_parked),
         WITH_TABLES(test_published_rows_that_cannot_be_changed_are_parked),
         WITH_TABLES(test_parked_rows_do_not_count_as_in_flight),
         WITH_TABLES(test_an_end_with_parked_rows_is_no_empty_queue),

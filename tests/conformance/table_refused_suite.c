@@ -185,6 +185,88 @@ test_a_leased_row_that_is_refused_stays_leased(void **state)
         1);
 }
 
+static enum skr_code
+claim(struct fixture *fixture, const struct skr_read *read,
+      struct skr_error *error)
+{
+    skr_batch_clear(&fixture->batch);
+    return fixture->table->leases->claim(
+        use_reader(&fixture->reader, fixture->table, fixture->db), read,
+        &fixture->batch, error);
+}
+
+static void
+test_a_row_that_cannot_be_claimed_comes_alone(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
+    size_t claimed = 0;
+    int64_t refused = 0;
+    for (int i = 0; i < ROWS; i++)
+        insert(fixture, "outbox", i == BAD_ROW ? "bad" : "good", HEADERS);
+    skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
+    do {
+        if (claim(fixture, &read, &error) != SKR_OK)
+            fail_msg("%s", error.text);
+        const struct skr_batch_item *item = &fixture->batch.items[0];
+        if (fixture->batch.count == 1 && item->write == SKR_WRITE_REFUSED) {
+            assert_int_equal(refused, 0);
+            refused = item->row;
+            assert_string_equal(fixture->batch.lease.time, "");
+            assert_non_null(strstr(item->refusal, "refused by a trigger"));
+            read.parked = &refused;
+            read.parked_count = 1;
+            continue;
+        }
+        claimed += fixture->batch.count;
+    } while (fixture->batch.count > 0);
+    assert_int_equal(claimed, ROWS - 1);
+    assert_int_equal(skr_test_number(fixture->db,
+                                     "SELECT id FROM messenger_outbox "
+                                     "WHERE delivered_at IS NULL"),
+                     refused);
+    // As it is no longer refused it is claimed like any other.
+    skr_test_allow(fixture->db, "UPDATE");
+    read.parked_count = 0;
+    fixture->reader.at = (struct skr_cursor){0};
+    assert_int_equal(claim(fixture, &read, &error), SKR_OK);
+    assert_int_equal(fixture->batch.count, 1);
+    assert_int_equal(fixture->batch.items[0].write, SKR_WRITE_WHOLE);
+}
+
+static void
+test_a_row_whose_lease_cannot_be_renewed_is_lost_alone(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
+    for (int i = 0; i < ROWS; i++)
+        insert(fixture, "outbox", i == BAD_ROW ? "bad" : "good", HEADERS);
+    assert_int_equal(claim(fixture, &read, &error), SKR_OK);
+    assert_int_equal(fixture->batch.count, ROWS);
+    // So that a renewal is seen within the second.
+    skr_test_run(fixture->db, "UPDATE messenger_outbox "
+                              "SET delivered_at = '2026-11-15 02:53:45'");
+    snprintf(fixture->batch.lease.time, sizeof(fixture->batch.lease.time),
+             "2026-11-15 02:53:45");
+    skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
+    if (fixture->table->leases->renew(fixture->table, fixture->db,
+                                      &fixture->batch, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    for (size_t i = 0; i < ROWS; i++) {
+        assert_int_equal(fixture->batch.items[i].lost, i == BAD_ROW);
+        assert_int_equal(fixture->batch.items[i].write, SKR_WRITE_WHOLE);
+    }
+    assert_int_equal(
+        skr_test_number(fixture->db,
+                        LEFT " WHERE delivered_at > '2026-11-15 02:53:45'"),
+        ROWS - 1);
+    set_states(fixture, SKR_DONE);
+    settle(fixture);
+    assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
+}
+
 // ---------------------------------------------------- whatever the row's size
 
 // As a server does that takes no more at once than the row has.
@@ -262,6 +344,22 @@ test_a_table_that_cannot_be_written_blames_no_row(void **state)
     skr_faulty_set(NULL);
     settle(fixture);
     assert_int_equal(skr_test_number(fixture->db, LEFT), 1);
+}
+
+static void
+test_a_table_that_takes_no_leases_blames_no_row(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    const struct skr_read read = {.max_rows = 100, .max_bytes = 1 << 20};
+    for (int i = 0; i < ROWS; i++)
+        insert(fixture, "outbox", "good", HEADERS);
+    refuse_headers("UPDATE messenger_outbox");
+    assert_int_equal(claim(fixture, &read, &error), SKR_INVALID);
+    assert_int_equal(fixture->batch.count, 0);
+    skr_faulty_set(NULL);
+    assert_int_equal(claim(fixture, &read, &error), SKR_OK);
+    assert_int_equal(fixture->batch.count, ROWS);
 }
 
 // --------------------------------------------------- what must not be written
@@ -366,8 +464,11 @@ main(void)
         TEST(test_a_row_that_cannot_be_deleted_is_marked_as_done),
         TEST(test_a_row_that_cannot_be_kept_as_sent_is_marked_as_done),
         TEST(test_a_leased_row_that_is_refused_stays_leased),
+        TEST(test_a_row_that_cannot_be_claimed_comes_alone),
+        TEST(test_a_row_whose_lease_cannot_be_renewed_is_lost_alone),
         FAULTY(test_a_dead_letter_is_copied_inside_the_server),
         FAULTY(test_a_table_that_cannot_be_written_blames_no_row),
+        FAULTY(test_a_table_that_takes_no_leases_blames_no_row),
         FAULTY(test_a_row_that_is_gone_leaves_no_dead_letter),
         cmocka_unit_test_setup_teardown(
             test_nobody_takes_a_share_while_it_is_settled, set_up_divided,

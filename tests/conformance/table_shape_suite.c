@@ -4,6 +4,7 @@
 
 #include "table_world.h"
 
+#include "store/attempt/attempt.h"
 #include "store/messenger/layout.h"
 #include "store/schema.h"
 
@@ -505,6 +506,66 @@ record_as(const struct fixture *fixture, const char *name, const char *before)
     skr_deduplication_free(records);
 }
 
+static enum skr_code
+check_all(const struct fixture *fixture,
+          const struct skr_deduplication *records, struct skr_error *error)
+{
+    enum skr_code code =
+        fixture->table->admin->check(fixture->table, fixture->db, error);
+    if (code == SKR_OK)
+        code = skr_deduplication_check(records, fixture->db, error);
+    return code == SKR_OK ? skr_attempts_check(fixture->db, error) : code;
+}
+
+// Every table of ours, as it would be if another program had one of its name.
+static void
+test_a_column_that_is_missing_is_named_with_its_table(void **state)
+{
+    static const struct {
+        const char *table, *column, *cure;
+    } cases[] = {
+        {"messenger_outbox", "available_at", "`skirnir setup`"},
+        {"messenger_outbox", "partition_key", "`skirnir setup`"},
+        {"messenger_messages", "headers", "`skirnir setup`"},
+        {"skirnir_lease", "epoch", "`skirnir setup`"},
+        {"message_broker_deduplication", "message_name",
+         "`skirnir setup-deduplication --force`"},
+        {"skirnir_attempt", "since", "`skirnir setup`"},
+    };
+    struct fixture *fixture = *state;
+    struct skr_messenger_options options = outbox_options(fixture);
+    struct skr_deduplication *records = NULL;
+    struct skr_error error = {0};
+    options.is_ordered = true;
+    options.is_sharded = true;
+    skr_store_free(fixture->table);
+    fixture->table = make_table_by(&options);
+    start(fixture);
+    if (skr_deduplication_new(skr_db_dialect(fixture->db), NULL, &records,
+                              &error) != SKR_OK ||
+        skr_deduplication_create(records, fixture->db, &error) != SKR_OK ||
+        skr_attempts_create(fixture->db, &error) != SKR_OK ||
+        check_all(fixture, records, &error) != SKR_OK)
+        fail_msg("%s", error.text);
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char sql[120], wanted[120];
+        snprintf(sql, sizeof(sql), "ALTER TABLE %s RENAME COLUMN %s TO other",
+                 cases[i].table, cases[i].column);
+        skr_test_run(fixture->db, sql);
+        assert_int_equal(check_all(fixture, records, &error), SKR_INVALID);
+        assert_int_equal(error.remedy, SKR_GIVE_UP);
+        snprintf(wanted, sizeof(wanted), "table %s has no column %s",
+                 cases[i].table, cases[i].column);
+        assert_non_null(strstr(error.text, wanted));
+        assert_non_null(strstr(error.text, cases[i].cure));
+        snprintf(sql, sizeof(sql), "ALTER TABLE %s RENAME COLUMN other TO %s",
+                 cases[i].table, cases[i].column);
+        skr_test_run(fixture->db, sql);
+        assert_int_equal(check_all(fixture, records, &error), SKR_OK);
+    }
+    skr_deduplication_free(records);
+}
+
 // Made, completed, read and settled.
 static void
 test_words_of_sql_name_tables(void **state)
@@ -563,6 +624,7 @@ main(void)
         BARE_TEST(test_what_is_given_back_is_found_with_one_composite_index),
         BARE_TEST(test_others_are_noticed_with_one_composite_index),
         BARE_TEST(test_a_queue_has_one_lock_whatever_its_database_is_called),
+        BARE_TEST(test_a_column_that_is_missing_is_named_with_its_table),
         BARE_TEST(test_words_of_sql_name_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,10 @@ enum {
     // A condition waits by a clock that stands still while the host is
     // suspended; leases go on. The time is looked at this often.
     LONGEST_WAIT_MS = 1000,
+    // A row that cannot be claimed is tried again so often; so many of them are
+    // found in one go.
+    PARK_MS = 60000,
+    MOST_REFUSED = 100,
 };
 
 // So many rows in hand are another's by now.
@@ -84,6 +88,7 @@ renew(struct queue_broker *broker)
         return;
     }
     size_t kept = 0;
+    skr_arena_reset(&held->arena);
     for (size_t i = 0; i < held->count; i++)
         if (!held->items[i].lost)
             held->items[kept++] = held->items[i];
@@ -298,6 +303,45 @@ claim_rows(struct queue_broker *broker, const struct skr_read *read,
     return code;
 }
 
+// What the database refuses to change stays as it is. It comes again when its
+// lease has run out, and the deduplication knows what was handled.
+static void
+log_refusal(const struct queue_broker *broker,
+            const struct skr_batch_item *item)
+{
+    bool stays = item->write == SKR_WRITE_REFUSED;
+    const char *outcome = item->state == SKR_READ ? "unclaimed" : "retry";
+    skr_log(
+        &broker->log, SKR_LOG_WARNING, "queue.row_refused",
+        SKR_LOG_TEXT("name", broker->name), SKR_LOG_NUMBER("row", item->row),
+        SKR_LOG_TEXT("outcome", item->state == SKR_DONE ? "handled" : outcome),
+        SKR_LOG_TEXT("error", item->refusal),
+        SKR_LOG_TEXT("cure", stays ? "mend what refuses to change the row; it "
+                                     "comes again after a while"
+                                   : "mend what refuses to change the row; the "
+                                     "outcome alone was written to it"));
+}
+
+// What the database refuses to lease is left alone for a while.
+static void
+park(struct queue_broker *broker)
+{
+    const struct skr_batch_item *item = &broker->batch.items[0];
+    if (skr_parked_add(&broker->parked,
+                       (struct skr_parked_row){
+                           .row = item->row,
+                           .until_ms = skr_clock_ms() + PARK_MS,
+                       }))
+        log_refusal(broker, item);
+    skr_batch_clear(&broker->batch);
+}
+
+static bool
+is_refused(const struct skr_batch *batch)
+{
+    return batch->count == 1 && batch->items[0].write == SKR_WRITE_REFUSED;
+}
+
 // Claims grow from one row to as many as are wanted, and fall back to one as
 // soon as a row shows up that was tried before.
 static enum skr_code
@@ -305,16 +349,24 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
 {
     if (broker->claim_size == 0)
         broker->claim_size = 1;
+    skr_parked_release(&broker->parked, skr_clock_ms());
+    skr_row_set_clear(&broker->passed);
+    if (!skr_parked_list(&broker->parked, &broker->passed))
+        return skr_fail_memory(error);
     struct skr_read read = {
         .max_rows =
             broker->claim_size < capacity ? broker->claim_size : capacity,
         .max_bytes = MOST_BYTES,
         .counts_tries = true,
+        .parked = broker->passed.rows,
+        .parked_count = broker->passed.count,
     };
     skr_batch_clear(&broker->batch);
     enum skr_code code = claim_rows(broker, &read, error);
     if (code != SKR_OK || broker->batch.count == 0)
         return code;
+    if (is_refused(&broker->batch))
+        return SKR_OK;
     size_t chosen = choose(&broker->batch);
     if (was_tried(&broker->batch.items[0]))
         broker->claim_size = 1;
@@ -394,7 +446,7 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
         return code;
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
     broker->has_deferred = skr_clock_ms() < broker->deferred_until_ms;
-    for (;;) {
+    for (int refused = 0;;) {
         if (broker->base.wake_fd >= 0 &&
             skr_clock_sleep(broker->base.wake_fd, 0))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
@@ -402,8 +454,13 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
         code = claim(broker, capacity, error);
         if (code != SKR_OK)
             return code;
-        if (broker->batch.count > 0)
+        bool has_refused = is_refused(&broker->batch);
+        if (broker->batch.count > 0 && !has_refused)
             break;
+        if (has_refused)
+            park(broker);
+        if (has_refused && ++refused < MOST_REFUSED)
+            continue;
         code = wait_for_rows(broker, deadline_ms, error);
         if (code != SKR_OK)
             return code;
@@ -459,24 +516,6 @@ gather(struct queue_broker *broker, struct skr_incoming *incoming, size_t count)
         if (!incoming[i].was_lost)
             settling->items[settling->count++] = *item;
     }
-}
-
-// What the database refuses to change stays as it is. It comes again when its
-// lease has run out, and the deduplication knows what was handled.
-static void
-log_refusal(const struct queue_broker *broker,
-            const struct skr_batch_item *item)
-{
-    bool stays = item->write == SKR_WRITE_REFUSED;
-    skr_log(
-        &broker->log, SKR_LOG_WARNING, "queue.row_refused",
-        SKR_LOG_TEXT("name", broker->name), SKR_LOG_NUMBER("row", item->row),
-        SKR_LOG_TEXT("outcome", item->state == SKR_DONE ? "handled" : "retry"),
-        SKR_LOG_TEXT("error", item->refusal),
-        SKR_LOG_TEXT("cure", stays ? "mend what refuses to change the row; it "
-                                     "comes again when its lease has run out"
-                                   : "mend what refuses to change the row; the "
-                                     "outcome alone was written to it"));
 }
 
 static void
@@ -541,5 +580,7 @@ skr_queue_consumer_fini(struct queue_broker *broker)
     skr_batch_fini(&keepalive->held);
     skr_batch_fini(&broker->batch);
     skr_batch_fini(&broker->settling);
+    skr_parked_fini(&broker->parked);
+    skr_row_set_fini(&broker->passed);
     free(broker->reader);
 }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "broker/broker.h"
 #include "store/messenger/messenger.h"
+#include "store/parked.h"
 
 #include <pthread.h>
 
@@ -71,6 +72,8 @@ struct queue_broker {
     struct skr_reader *reader;  // NULL: nothing was received yet
     struct skr_batch batch;     // claimed
     struct skr_batch settling;  // items of it, in the order of a settle call
+    struct skr_parked parked;   // rows that cannot be claimed,
+    struct skr_row_set passed;  // and those of them that are not to be now
     size_t claim_size;
     int64_t deferred_until_ms;  // the last row that it deferred is due then
     bool has_deferred;          // some were not, when receive() began

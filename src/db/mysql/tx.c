@@ -158,6 +158,7 @@ static const struct skr_word words[] = {
      "information_schema.tables WHERE table_schema = DATABASE() AND table_name "
      "= '{table:name}'"},
     // Some servers keep names in lower case, and find them in any.
+    {"last_row", "LAST_INSERT_ID()"},
     {"table_place",
      "SELECT table_name FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table:name}' "

@@ -136,6 +136,7 @@ static const struct skr_word words[] = {
     {"rows_written",
      "SELECT COALESCE(pg_sequence_last_value(CAST(pg_get_serial_sequence("
      "'{table:name}', 'id') AS regclass)), 0)"},
+    {"last_row", "CURRVAL(pg_get_serial_sequence('{table:name}', 'id'))"},
     {"table_place",
      "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_class AS c "
      "JOIN pg_namespace AS n ON n.oid = c.relnamespace "

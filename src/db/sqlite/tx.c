@@ -277,6 +277,7 @@ static const struct skr_word words[] = {
     {"rows_written", "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence "
                      "WHERE name = '{table:name}' COLLATE NOCASE"},
     // Orders and orders are one table.
+    {"last_row", "last_insert_rowid()"},
     {"table_place", "SELECT name FROM sqlite_master WHERE type = 'table' AND "
                     "name = '{table:name}' COLLATE NOCASE"},
 };

@@ -28,19 +28,22 @@ static const struct skr_schema schema = {
     .index_count = SKR_COUNT_OF(indexes),
 };
 
-static const char check_sql[] =
-    "SELECT message_id, count, since FROM " SKR_ATTEMPT_TABLE " LIMIT 0";
 // Parameters: key, count.
 static const char insert_sql[] =
     "INSERT INTO " SKR_ATTEMPT_TABLE " (message_id, count, since) "
     "VALUES (?, ?, {now}) {insert_once}";
-// Parameter: key. So are those of the next three.
+// Parameter: key. So is that of the next.
 static const char raise_sql[] =
     "UPDATE " SKR_ATTEMPT_TABLE " SET count = count + 1 WHERE message_id = ?";
 static const char lower_sql[] =
     "UPDATE " SKR_ATTEMPT_TABLE " SET count = count - 1 WHERE message_id = ?";
+// Parameters: count, key.
+static const char set_sql[] =
+    "UPDATE " SKR_ATTEMPT_TABLE " SET count = ? WHERE message_id = ?";
+// Parameter: key.
 static const char find_sql[] =
     "SELECT count FROM " SKR_ATTEMPT_TABLE " WHERE message_id = ?";
+// Parameter: key.
 static const char remove_sql[] =
     "DELETE FROM " SKR_ATTEMPT_TABLE " WHERE message_id = ?";
 // Parameter: seconds.
@@ -68,14 +71,11 @@ skr_attempts_create(struct skr_db *db, struct skr_error *error)
 enum skr_code
 skr_attempts_check(struct skr_db *db, struct skr_error *error)
 {
-    enum skr_code code =
-        skr_sql_run(skr_db_tx(db), check_sql, SKR_NO_VALUES, NULL, error);
-    if (code == SKR_MISSING)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no table " SKR_ATTEMPT_TABLE);
-    if (code != SKR_OK)
-        return code;
-    return skr_schema_check_engine(skr_db_tx(db), SKR_ATTEMPT_TABLE, error);
+    return skr_schema_check(skr_db_tx(db),
+                            &(struct skr_needs){SKR_ATTEMPT_TABLE,
+                                                "message_id, count, since",
+                                                "run `skirnir setup`"},
+                            error);
 }
 
 // Filled at each call: that costs less than a microsecond.
@@ -187,6 +187,43 @@ skr_attempts_add_receipt(struct skr_tx tx, struct skr_id key,
                          struct skr_error *error)
 {
     return insert(tx, key, 0, error);
+}
+
+// The row's number, in parts that the column has room for: the higher one, for
+// most rows 0, is that of a row of its own.
+enum { LOW_BITS = 31 };
+
+static enum skr_code
+set(struct skr_tx tx, struct skr_id key, int64_t count, struct skr_error *error)
+{
+    const struct skr_values values = {
+        2, {skr_bind_integer(count), skr_bind_id(&key)}};
+    return run(tx, set_sql, values, NULL, error);
+}
+
+enum skr_code
+skr_attempts_note_row(struct skr_tx tx, struct skr_id key, int64_t row,
+                      struct skr_error *error)
+{
+    struct skr_id higher = skr_attempts_key(key, "", "row");
+    enum skr_code code = set(tx, key, row & INT32_MAX, error);
+    if (code != SKR_OK || row <= INT32_MAX)
+        return code;
+    code = insert(tx, higher, row >> LOW_BITS, error);
+    return code == SKR_DUPLICATE ? set(tx, higher, row >> LOW_BITS, error)
+                                 : code;
+}
+
+enum skr_code
+skr_attempts_find_row(struct skr_tx tx, struct skr_id key, int64_t *row,
+                      struct skr_error *error)
+{
+    uint32_t low = 0, higher = 0;
+    enum skr_code code = find(tx, key, &low, error);
+    if (code == SKR_OK)
+        code = find(tx, skr_attempts_key(key, "", "row"), &higher, error);
+    *row = (int64_t)higher << LOW_BITS | low;
+    return code;
 }
 
 enum skr_code

@@ -43,6 +43,13 @@ skr_attempts_lower(struct skr_tx tx, struct skr_id key,
 SKR_MUST_CHECK enum skr_code
 skr_attempts_add_receipt(struct skr_tx tx, struct skr_id key,
                          struct skr_error *error);
+// Which row was stored with the receipt; 0: that is not known.
+SKR_MUST_CHECK enum skr_code
+skr_attempts_note_row(struct skr_tx tx, struct skr_id key, int64_t row,
+                      struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_attempts_find_row(struct skr_tx tx, struct skr_id key, int64_t *row,
+                      struct skr_error *error);
 // Removes an attempt or a receipt; harmless when there is none. Of several
 // consumers that try at once, one finds that it was there. was_there may be
 // NULL.

@@ -117,19 +117,21 @@ find_row(const struct skr_dead_letters *letters, struct skr_tx tx,
          const struct skr_letter *letter, bool *is_there,
          struct skr_error *error)
 {
-    char digest[SKR_ID_TEXT_SIZE];
-    struct skr_sought sought = {.id = letter->id};
-    if (letter->is_retry)
-        return skr_messenger_holds(letters->table, tx, letters->retry_queue,
-                                   &sought, is_there, error);
-    if (letter->has_id) {
-        sought.transport = letters->transport;
-    } else {
-        skr_id_format(letter->receipt, digest);
-        sought.digest = digest;
-    }
-    return skr_messenger_holds_failed(letters->table, tx, &sought, is_there,
-                                      error);
+    int64_t row = 0;
+    enum skr_code code =
+        skr_attempts_find_row(tx, letter->receipt, &row, error);
+    if (code != SKR_OK)
+        return code;
+    return skr_messenger_holds(letters->table, tx, row,
+                               letter->is_retry ? letters->retry_queue : NULL,
+                               is_there, error);
+}
+
+static bool
+has_receipt(const struct skr_letter *letter)
+{
+    // Nothing tells whether a retry without an id was handled before, either.
+    return letter->has_id || !letter->is_retry;
 }
 
 // *is_there: the row is there since an earlier delivery.
@@ -138,8 +140,7 @@ add_receipt(const struct skr_dead_letters *letters, struct skr_tx tx,
             const struct skr_letter *letter, bool *is_there,
             struct skr_error *error)
 {
-    // Nothing tells whether a retry without an id was handled before, either.
-    if (!letter->has_id && letter->is_retry)
+    if (!has_receipt(letter))
         return SKR_OK;
     enum skr_code code = skr_attempts_add_receipt(tx, letter->receipt, error);
     if (code != SKR_DUPLICATE)
@@ -150,17 +151,6 @@ add_receipt(const struct skr_dead_letters *letters, struct skr_tx tx,
     if (code != SKR_OK || letter->has_id || !*is_there)
         return code;
     return skr_attempts_remove(tx, letter->receipt, is_there, error);
-}
-
-static enum skr_code
-add_id(struct skr_arena *arena, struct skr_headers *headers, const char *name,
-       struct skr_id id, struct skr_error *error)
-{
-    char text[SKR_ID_TEXT_SIZE];
-    skr_id_format(id, text);
-    bool ok = skr_headers_set(arena, headers, name,
-                              skr_arena_text(arena, text, strlen(text)));
-    return ok ? SKR_OK : skr_fail_memory(error);
 }
 
 // The stamps of a failure or a retry go into a copy of the headers: the
@@ -175,7 +165,12 @@ copy_headers(struct skr_arena *arena, const struct skr_letter *letter,
     if (code != SKR_OK || !letter->has_id || headers->count == 0 ||
         skr_headers_find(headers->items, headers->count, SKR_HEADER_ID) != NULL)
         return code;
-    return add_id(arena, headers, SKR_HEADER_ID, letter->id, error);
+    char text[SKR_ID_TEXT_SIZE];
+    skr_id_format(letter->id, text);
+    if (!skr_headers_set(arena, headers, SKR_HEADER_ID,
+                         skr_arena_text(arena, text, strlen(text))))
+        return skr_fail_memory(error);
+    return SKR_OK;
 }
 
 static enum skr_code
@@ -196,9 +191,6 @@ store_failed(const struct skr_dead_letters *letters, struct skr_tx tx,
         code = skr_failure_wrap_raw(
             arena, letter->raw_headers == NULL ? "" : letter->raw_headers,
             letter->raw_headers_size, &failed.headers, error);
-    if (code == SKR_OK && !letter->has_id)
-        code = add_id(arena, &failed.headers, SKR_HEADER_DIGEST,
-                      letter->receipt, error);
     if (code != SKR_OK)
         return code;
     return skr_messenger_store_failed(letters->table, tx, arena, &failed,
@@ -241,6 +233,12 @@ skr_dead_letters_store(const struct skr_dead_letters *letters, struct skr_tx tx,
     enum skr_code code = add_receipt(letters, tx, letter, is_there, error);
     if (code != SKR_OK || *is_there)
         return code;
-    return letter->is_retry ? store_retry(letters, tx, arena, letter, error)
+    int64_t row = 0;
+    code = letter->is_retry ? store_retry(letters, tx, arena, letter, error)
                             : store_failed(letters, tx, arena, letter, error);
+    if (code == SKR_OK && has_receipt(letter))
+        code = skr_messenger_last_row(letters->table, tx, &row, error);
+    if (code == SKR_OK && row > 0)
+        code = skr_attempts_note_row(tx, letter->receipt, row, error);
+    return code;
 }

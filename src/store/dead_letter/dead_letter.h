@@ -6,13 +6,13 @@
 // A consumer that dies after storing a letter, and before the broker has heard
 // of it, gets the message once more. So that it is not stored twice, a receipt
 // is written into skirnir_attempt in the same transaction, and removed when the
-// broker has heard of it. A receipt that is found is not believed before the
-// row itself is found.
+// broker has heard of it. It names the row, and a receipt that is found is not
+// believed before that is found.
 //
 // A message without an id is known by a digest of its content: the receipt's
-// key is made of that, and stands in the row as well. Other messages may have
-// the same content. So a receipt counts for one delivery that came before, and
-// the consumer that relies on it removes it.
+// key is made of that. Other messages may have the same content. So a receipt
+// counts for one delivery that came before, and the consumer that relies on it
+// removes it.
 //
 // An object is immutable: [shared].
 

@@ -27,8 +27,6 @@ static const struct skr_schema schema = {
     .index_count = SKR_COUNT_OF(indexes),
 };
 
-static const char check_sql[] =
-    "SELECT message_id, message_name, processed_at FROM {table} LIMIT 0";
 // Parameters: id, name, so often as there are rows.
 static const char admit_start[] =
     "INSERT INTO {table} (message_id, message_name, processed_at) VALUES ";
@@ -67,7 +65,6 @@ struct skr_deduplication {
     struct skr_arena arena;
     const struct skr_dialect *dialect;
     const char *name;
-    const char *check_sql;
     const char *admit_sql[ADMIT_SIZES];
     const char *find_sql;
     const char *forget_sql;
@@ -104,19 +101,22 @@ fill(struct skr_deduplication *table)
     for (size_t i = 0; i < ADMIT_SIZES; i++)
         if (!fill_admit(table, i))
             return false;
-    table->check_sql =
-        skr_sql_fill(table->dialect, &table->arena, check_sql, words, 1);
-    table->find_sql =
-        skr_sql_fill(table->dialect, &table->arena, find_sql, words, 1);
-    table->forget_sql =
-        skr_sql_fill(table->dialect, &table->arena, forget_sql, words, 1);
-    table->find_old_sql =
-        skr_sql_fill(table->dialect, &table->arena, find_old_sql, words, 1);
-    table->count_old_sql =
-        skr_sql_fill(table->dialect, &table->arena, count_old_sql, words, 1);
-    return table->check_sql != NULL && table->find_sql != NULL &&
-           table->forget_sql != NULL && table->find_old_sql != NULL &&
-           table->count_old_sql != NULL;
+    const struct {
+        const char *sql_template;
+        const char **sql;
+    } texts[] = {
+        {find_sql, &table->find_sql},
+        {forget_sql, &table->forget_sql},
+        {find_old_sql, &table->find_old_sql},
+        {count_old_sql, &table->count_old_sql},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
+        *texts[i].sql = skr_sql_fill(table->dialect, &table->arena,
+                                     texts[i].sql_template, words, 1);
+        if (*texts[i].sql == NULL)
+            return false;
+    }
+    return true;
 }
 
 enum skr_code
@@ -237,16 +237,12 @@ enum skr_code
 skr_deduplication_check(const struct skr_deduplication *table,
                         struct skr_db *db, struct skr_error *error)
 {
-    enum skr_code code = skr_sql_run(skr_db_tx(db), table->check_sql,
-                                     SKR_NO_VALUES, NULL, error);
-    if (code == SKR_MISSING)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no table %s; run `skirnir "
-                        "setup-deduplication --force`",
-                        table->name);
-    if (code != SKR_OK)
-        return code;
-    return skr_schema_check_engine(skr_db_tx(db), table->name, error);
+    return skr_schema_check(
+        skr_db_tx(db),
+        &(struct skr_needs){table->name,
+                            "message_id, message_name, processed_at",
+                            "run `skirnir setup-deduplication --force`"},
+        error);
 }
 
 enum skr_code

@@ -58,12 +58,6 @@ static const char add_version_sql[] =
     "EXISTS (SELECT 1 FROM {table:name}_schema_migrations)";
 
 static enum skr_code
-finds(struct skr_db *db, const char *sql, bool *found, struct skr_error *error)
-{
-    return skr_sql_finds(skr_db_tx(db), sql, SKR_NO_VALUES, found, error);
-}
-
-static enum skr_code
 outbox_setup(const struct skr_store *table, struct skr_db *db,
              skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
@@ -74,8 +68,8 @@ outbox_setup(const struct skr_store *table, struct skr_db *db,
     bool is_there = false;
     enum skr_code code = SKR_OK;
     if (db != NULL)
-        code = finds(db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_FIND),
-                     &is_there, error);
+        code =
+            skr_schema_has_table(skr_db_tx(db), outbox->name, &is_there, error);
     const char *sql =
         skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
     if (code == SKR_OK && sql == NULL)
@@ -106,23 +100,19 @@ static enum skr_code
 outbox_check(const struct skr_store *table, struct skr_db *db,
              struct skr_error *error)
 {
-    const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    enum skr_code code = skr_sql_run(
-        skr_db_tx(db), skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_CHECK),
-        SKR_NO_VALUES, NULL, error);
-    if (code == SKR_MISSING)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no table %s; start without skip-migrations",
-                        outbox->name);
-    if (code != SKR_OK) {
-        skr_error_prefix(error, "table %s", outbox->name);
-        return code;
-    }
-    code = skr_schema_check_engine(skr_db_tx(db), outbox->name, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_schema_check_ids(skr_db_tx(db), outbox->name, "its columns",
-                                "skirnir kafka-relay", error);
+    const char *name = skr_kafka_outbox_of(table)->name;
+    const struct skr_needs needs = {
+        .table = name,
+        .columns = "id, batch_id, push_started_at, push_completed_at, topic, "
+                   "payload_json, payload_headers, push_attempts, errored, "
+                   "error_reason, partition_key, key, created_at",
+        .cure = "start without skip-migrations",
+    };
+    enum skr_code code = skr_schema_check(skr_db_tx(db), &needs, error);
+    return code == SKR_OK
+               ? skr_schema_check_ids(skr_db_tx(db), name, "its columns",
+                                      "skirnir kafka-relay", error)
+               : code;
 }
 
 enum skr_code
@@ -131,11 +121,13 @@ skr_kafka_outbox_find_maker(const struct skr_store *table, struct skr_db *db,
                             struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    enum skr_code code = finds(
-        db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_FIND), is_there, error);
+    struct skr_tx tx = skr_db_tx(db);
+    enum skr_code code =
+        skr_schema_has_table(tx, outbox->name, is_there, error);
+    // A column of the table of what was made tells.
     if (code == SKR_OK)
-        code = finds(db, skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_FIND_MAKER),
-                     is_ours, error);
+        code = skr_schema_has_column(tx, outbox->migrations, "made_by", is_ours,
+                                     error);
     return code;
 }
 
@@ -168,22 +160,6 @@ static const struct skr_admin_ops outbox_admin = {
     .notify = outbox_notify,
     .check = outbox_check,
 };
-// A column of the table of what was made tells.
-static bool
-fill_maker(struct skr_kafka_outbox *outbox)
-{
-    outbox->migrations =
-        skr_arena_format(&outbox->arena, "%s_schema_migrations", outbox->name);
-    if (outbox->migrations == NULL)
-        return false;
-    const struct skr_word words[] = {{"table", outbox->migrations},
-                                     {"column", "made_by"}};
-    const char *sql = skr_sql_fill(outbox->dialect, &outbox->arena,
-                                   "{find_column}", words, SKR_COUNT_OF(words));
-    outbox->sql[KAFKA_OUTBOX_FIND_MAKER].sql[0] = sql;
-    return sql != NULL;
-}
-
 enum skr_code
 skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
                      struct skr_store **table, struct skr_error *error)
@@ -207,8 +183,10 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
     made->publishes_tombstones = options->publishes_tombstones;
     made->lease_s = KAFKA_OUTBOX_LEASE_S;
     made->name = skr_arena_text(&made->arena, name, strlen(name));
-    if (made->name == NULL || !skr_kafka_outbox_fill(made) ||
-        !fill_maker(made)) {
+    made->migrations =
+        skr_arena_format(&made->arena, "%s_schema_migrations", name);
+    if (made->name == NULL || made->migrations == NULL ||
+        !skr_kafka_outbox_fill(made)) {
         outbox_free(&made->table);
         return skr_fail_memory(error);
     }

@@ -34,9 +34,6 @@ enum kafka_outbox_column {
 
 // Every statement that a table object runs: statements.c has their texts.
 enum kafka_outbox_sql {
-    KAFKA_OUTBOX_CHECK,
-    KAFKA_OUTBOX_FIND,
-    KAFKA_OUTBOX_FIND_MAKER,
     KAFKA_OUTBOX_OPEN_TRANSACTIONS,  // "": nothing commits late
     KAFKA_OUTBOX_BEYOND,
     KAFKA_OUTBOX_BEHIND,

@@ -54,13 +54,6 @@ static const struct template
     bool is_list;       // its last parameters are ids
 }
 templates[KAFKA_OUTBOX_SQL_COUNT] = {
-    [KAFKA_OUTBOX_CHECK] =
-        {.sql =
-             "SELECT o.id, o.batch_id, o.push_started_at, o.push_completed_at, "
-             "o.topic, o.payload_json, o.payload_headers, o.push_attempts, "
-             "o.errored, o.error_reason, o.partition_key, o.key, o.created_at "
-             "FROM {table} o LIMIT 0"},
-    [KAFKA_OUTBOX_FIND] = {.sql = "{find_table}"},
     [KAFKA_OUTBOX_OPEN_TRANSACTIONS] = {.sql = "{open_transactions_inside}"},
 
     // Parameters: cursor, lease, limit.

@@ -16,25 +16,18 @@
 
 enum { MAX_QUEUE_NAME = 190 };
 
+static const char insert_sql[] =
+    "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
+    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {available})";
 // Without a due time a row is available from the moment it is made.
-static const char insert_at_once[] =
-    "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
-    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {now})";
-static const char insert_for_later[] =
-    "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
-    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {from_utc})";
-static const char insert_delayed[] =
-    "INSERT INTO {table} (body, headers, queue_name{and_partition_key}, "
-    "created_at, available_at) VALUES (?, ?, ?{and_key}, {now}, {now_after})";
+enum due { AT_ONCE, AT_TIME, DELAYED, DUES };
+static const char *const available[DUES] = {"{now}", "{from_utc}",
+                                            "{now_after}"};
 
 // For :body and :headers of a message.
 static const char insert_named[] =
     "INSERT INTO {table} (body, headers, queue_name, created_at, available_at) "
     "VALUES (:body, :headers, '{queue}', {now}, {now})";
-
-struct insert_sql {
-    const char *at_once, *for_later, *delayed;
-};
 
 enum skr_code
 skr_messenger_check_names(const char *table, const char *queue,
@@ -84,7 +77,7 @@ skr_messenger_insert_sql(const struct skr_dialect *dialect,
 }
 
 static enum skr_code
-insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
+insert_row(struct skr_tx tx, const char *const sql[DUES], const char *queue,
            const struct skr_messenger_row *row, struct skr_error *error)
 {
     char due[SKR_TIMESTAMP_SIZE];
@@ -97,7 +90,7 @@ insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
     if (row->partition_key != NULL)
         values[count++] = skr_bind_text(row->partition_key);
     struct skr_statement statement = {
-        .sql = sql->at_once, .values = values, .value_count = count};
+        .sql = sql[AT_ONCE], .values = values, .value_count = count};
     if (row->due_at_us > 0) {
         // Rounded up: a message is never early.
         int64_t due_at_us = row->due_at_us < INT64_MAX - 999999
@@ -105,11 +98,11 @@ insert_row(struct skr_tx tx, const struct insert_sql *sql, const char *queue,
                                 : INT64_MAX;
         skr_clock_timestamp(due_at_us, due);
         values[count] = skr_bind_text(due);
-        statement.sql = sql->for_later;
+        statement.sql = sql[AT_TIME];
         statement.value_count = count + 1;
     } else if (row->delay_ms > 0) {
         values[count] = skr_bind_integer(row->delay_ms);
-        statement.sql = sql->delayed;
+        statement.sql = sql[DELAYED];
         statement.value_count = count + 1;
     }
     return skr_tx_run(tx, &statement, error);
@@ -128,25 +121,22 @@ skr_messenger_insert(struct skr_tx tx, const struct skr_queue_place *place,
         return code;
     // All of them have a key, or none does.
     bool has_keys = count > 0 && rows[0].partition_key != NULL;
-    enum { OWN_WORDS = 3 };
+    enum { OWN_WORDS = 4 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
         {"table", place->table},
         {"and_partition_key", has_keys ? ", partition_key" : ""},
         {"and_key", has_keys ? ", ?" : ""},
+        {"available", NULL},
     };
     size_t word_count = OWN_WORDS + skr_zone_words(&zone, words + OWN_WORDS);
-    const struct insert_sql sql = {
-        .at_once =
-            skr_sql_fill(dialect, &arena, insert_at_once, words, word_count),
-        .for_later =
-            skr_sql_fill(dialect, &arena, insert_for_later, words, word_count),
-        .delayed =
-            skr_sql_fill(dialect, &arena, insert_delayed, words, word_count),
-    };
-    if (sql.at_once == NULL || sql.for_later == NULL || sql.delayed == NULL)
-        code = skr_fail_memory(error);
+    const char *sql[DUES];
+    for (size_t i = 0; i < DUES && code == SKR_OK; i++) {
+        words[OWN_WORDS - 1].text = available[i];
+        sql[i] = skr_sql_fill(dialect, &arena, insert_sql, words, word_count);
+        code = sql[i] == NULL ? skr_fail_memory(error) : SKR_OK;
+    }
     for (size_t i = 0; i < count && code == SKR_OK; i++)
-        code = insert_row(tx, &sql, place->queue, &rows[i], error);
+        code = insert_row(tx, sql, place->queue, &rows[i], error);
     skr_arena_fini(&arena);
     return code;
 }

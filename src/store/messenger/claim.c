@@ -10,32 +10,35 @@
 // - An owner's time moves on only together with the row's. When leases are
 //   renewed the owner lets go of every row that was not: another may have
 //   claimed it in the very second that the others now carry.
+//
+// A row that the database refuses to change holds up no other: a claim is tried
+// for half as many rows until that one is alone, and a renewal is halved, too.
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "db/run.h"
+#include "store/apart.h"
 #include "store/messenger/reader.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // Leases that ran out are looked for so often, and those that last long less
 // often: each look is a statement that an idle queue costs.
 enum { EXPIRED_LOOK_MS = 5000, EXPIRED_LOOKS = 120 };
 
-// Rows whose tries cannot be counted, as the database refuses to change them.
-enum { MOST_UNCOUNTED = 8 };
-
 struct claiming {
     struct skr_messenger_reader *reader;
     const struct skr_messenger *messenger;
     struct skr_db *db;
-    const struct skr_read *read;
+    struct skr_read *read;
     struct skr_batch *batch;
-    int64_t uncounted[MOST_UNCOUNTED];
-    size_t uncounted_count;
-    bool is_refused;  // one of them was found
-    struct skr_error refusal;
+    size_t locked;  // rows of the last try, of which the first is
+    int64_t first_row;
+    bool cannot_count;  // a try of one of them
+    int64_t uncounted;  // row that is given all the same; 0: none
+    struct skr_error uncounted_for;
 };
 
 // Counted at the claim, not at a failure: a consumer that dies leaves no other
@@ -80,36 +83,39 @@ is_any(const struct skr_batch_item *item)
     return true;
 }
 
-// One that is refused is noted, and the claim done again without its count. A
-// message that may have killed its consumer, and cannot run out of tries, is
+// A message that may have killed its consumer, and cannot run out of tries, is
 // not handled: it has failed.
 static enum skr_code
 count_try(struct claiming *claiming, struct skr_batch_item *item,
           struct skr_error *error)
 {
-    struct skr_batch *batch = claiming->batch;
-    for (size_t i = 0; i < claiming->uncounted_count; i++)
-        if (claiming->uncounted[i] == item->row) {
-            item->state = SKR_DEAD;
-            skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP,
-                     "its tries cannot be counted: %.300s",
-                     claiming->refusal.text);
-            return SKR_OK;
-        }
-    enum skr_code code =
-        raise_count(claiming->messenger, skr_db_tx(claiming->db), &batch->arena,
-                    item, &claiming->refusal);
-    if (code == SKR_OK)
+    if (claiming->uncounted == item->row) {
+        item->state = SKR_DEAD;
+        skr_fail(&item->reason, SKR_REFUSED, SKR_GIVE_UP,
+                 "its tries cannot be counted: %.300s",
+                 claiming->uncounted_for.text);
         return SKR_OK;
-    bool is_noted = claiming->refusal.remedy == SKR_GIVE_UP &&
-                    claiming->uncounted_count < MOST_UNCOUNTED;
-    if (error != NULL)
-        *error = claiming->refusal;
-    if (is_noted) {
-        claiming->uncounted[claiming->uncounted_count++] = item->row;
-        claiming->is_refused = true;
     }
+    enum skr_code code =
+        raise_count(claiming->messenger, skr_db_tx(claiming->db),
+                    &claiming->batch->arena, item, error);
+    claiming->cannot_count = code != SKR_OK;
     return code;
+}
+
+// The same statement about no row: what it is refused for is no row's fault.
+static enum skr_code
+mark_no_row(const struct claiming *claiming, struct skr_error *error)
+{
+    static const int64_t no_row = SKR_NO_ROW;
+    const struct skr_list_run run = {
+        .sql = skr_messenger_list(claiming->messenger, SKR_SQL_MARK),
+        .first = {{.kind = SKR_NULL}},
+        .first_count = 1,
+        .rows = &no_row,
+        .count = 1,
+    };
+    return skr_list_run(skr_db_tx(claiming->db), &run, error);
 }
 
 static enum skr_code
@@ -144,6 +150,8 @@ end_claim(struct claiming *claiming, enum skr_code code,
     struct skr_batch *batch = claiming->batch;
     struct skr_lease lease = {.time = ""};
     bool has_rows = code == SKR_OK && batch->count > 0;
+    claiming->locked = has_rows ? batch->count : 0;
+    claiming->first_row = has_rows ? batch->items[0].row : 0;
     if (has_rows)
         code = write_lease(claiming, &lease, error);
     if (has_rows && code == SKR_OK)
@@ -373,6 +381,46 @@ claim_once(struct claiming *claiming, struct skr_error *error)
     return code;
 }
 
+// Some of the rows were refused: fewer are tried. One that is alone may be
+// given without its count.
+static bool
+may_try_otherwise(struct claiming *claiming, const struct skr_error *failure)
+{
+    if (failure->remedy != SKR_GIVE_UP || claiming->locked == 0)
+        return false;
+    if (claiming->locked > 1) {
+        claiming->read->max_rows = claiming->locked / 2;
+        return true;
+    }
+    if (!claiming->cannot_count || claiming->uncounted != 0)
+        return false;
+    claiming->uncounted = claiming->first_row;
+    claiming->uncounted_for = *failure;
+    return true;
+}
+
+// The one row that was tried.
+static enum skr_code
+give_refused(struct claiming *claiming, const struct skr_error *refusal,
+             struct skr_error *error)
+{
+    struct skr_batch *batch = claiming->batch;
+    enum skr_code code = mark_no_row(claiming, error);
+    if (code != SKR_OK)
+        return code;
+    batch->items[0] = (struct skr_batch_item){
+        .row = claiming->first_row,
+        .write = SKR_WRITE_REFUSED,
+        .refusal =
+            skr_arena_text(&batch->arena, refusal->text, strlen(refusal->text)),
+    };
+    if (batch->items[0].refusal == NULL)
+        return skr_fail_memory(error);
+    batch->count = 1;
+    claiming->reader->at.has_more = true;
+    return SKR_OK;
+}
+
 static enum skr_code
 claim_rows(struct claiming *claiming, struct skr_error *error)
 {
@@ -380,11 +428,15 @@ claim_rows(struct claiming *claiming, struct skr_error *error)
     struct skr_error failure = {0};
     enum skr_code code;
     do {
-        claiming->is_refused = false;
+        claiming->cannot_count = false;
+        claiming->locked = 0;
         code = claim_once(claiming, &failure);
     } while (code != SKR_OK &&
-             (claiming->is_refused ||
+             (may_try_otherwise(claiming, &failure) ||
               skr_messenger_may_try_again(&tries, code, &failure)));
+    if (code != SKR_OK && failure.remedy == SKR_GIVE_UP &&
+        claiming->locked == 1)
+        return give_refused(claiming, &failure, error);
     // Others were in the way: there is something to claim, and soon.
     if (code != SKR_OK && failure.remedy == SKR_TRY_AGAIN)
         claiming->reader->at.has_more = true;
@@ -395,11 +447,12 @@ static enum skr_code
 claim(struct skr_reader *reader, const struct skr_read *read,
       struct skr_batch *batch, struct skr_error *error)
 {
+    struct skr_read some = *read;
     struct claiming claiming = {
         .reader = (struct skr_messenger_reader *)reader,
         .messenger = skr_messenger_of(reader->store),
         .db = reader->db,
-        .read = read,
+        .read = &some,
         .batch = batch,
     };
     enum skr_code code =
@@ -416,6 +469,7 @@ rewind_to(struct skr_reader *reader, int64_t row)
 
 struct renewal {
     const struct skr_messenger *messenger;
+    struct skr_db *db;
     struct skr_batch *batch;
     struct skr_lease renewed;
 };
@@ -423,28 +477,23 @@ struct renewal {
 static bool
 is_ours(const struct skr_batch_item *item)
 {
-    return !item->lost;
+    return !item->lost && skr_is_written_now(item);
 }
 
 // False in *is_whole: some rows are not ours any more.
 static enum skr_code
-move_lease(struct renewal *renewal, struct skr_tx tx, bool *is_whole,
+move_lease(const struct renewal *renewal, struct skr_tx tx, bool *is_whole,
            struct skr_error *error)
 {
-    const struct skr_messenger *messenger = renewal->messenger;
     uint64_t affected = 0, wanted = 0;
-    enum skr_code code =
-        skr_messenger_now(messenger, tx, renewal->renewed.time, error);
-    if (code != SKR_OK)
-        return code;
     const struct skr_list_run run = {
-        .sql = skr_messenger_list(messenger, SKR_SQL_RENEW),
+        .sql = skr_messenger_list(renewal->messenger, SKR_SQL_RENEW),
         .first = {skr_bind_text(renewal->renewed.time),
                   skr_bind_text(renewal->batch->lease.time)},
         .first_count = 2,
         .affected = &affected,
     };
-    code =
+    enum skr_code code =
         skr_list_run_items(tx, &run, renewal->batch, is_ours, &wanted, error);
     *is_whole = affected == wanted;
     return code;
@@ -466,7 +515,8 @@ mark_ours(const struct skr_value *columns, size_t count, void *user,
 // Asks which rows are still ours before it renews them: afterwards they could
 // not be told from those that another has claimed in this very second.
 static enum skr_code
-find_lost(struct renewal *renewal, struct skr_tx tx, struct skr_error *error)
+find_lost(const struct renewal *renewal, struct skr_tx tx,
+          struct skr_error *error)
 {
     struct skr_batch *batch = renewal->batch;
     int64_t *rows = calloc(batch->count + 1, sizeof(*rows));
@@ -480,11 +530,11 @@ find_lost(struct renewal *renewal, struct skr_tx tx, struct skr_error *error)
         .each_row = mark_ours,
         .user = batch,
     };
-    for (size_t i = 0; i < batch->count; i++) {
-        if (!batch->items[i].lost)
+    for (size_t i = 0; i < batch->count; i++)
+        if (is_ours(&batch->items[i])) {
             rows[run.count++] = batch->items[i].row;
-        batch->items[i].lost = true;
-    }
+            batch->items[i].lost = true;
+        }
     enum skr_code code = skr_list_run(tx, &run, error);
     if (code != SKR_OK)
         // Nothing is known, and nothing was renewed.
@@ -497,17 +547,17 @@ find_lost(struct renewal *renewal, struct skr_tx tx, struct skr_error *error)
 }
 
 static enum skr_code
-renew(struct renewal *renewal, struct skr_db *db, bool asks_first,
-      bool *is_whole, struct skr_error *error)
+renew(const struct renewal *renewal, bool asks_first, bool *is_whole,
+      struct skr_error *error)
 {
+    struct skr_db *db = renewal->db;
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    struct skr_tx tx = skr_db_tx(db);
     if (asks_first)
-        code = find_lost(renewal, tx, error);
+        code = find_lost(renewal, skr_db_tx(db), error);
     if (code == SKR_OK)
-        code = move_lease(renewal, tx, is_whole, error);
+        code = move_lease(renewal, skr_db_tx(db), is_whole, error);
     if (code == SKR_OK && *is_whole)
         return skr_db_commit(db, error);
     skr_db_rollback(db);
@@ -515,34 +565,54 @@ renew(struct renewal *renewal, struct skr_db *db, bool asks_first,
 }
 
 static enum skr_code
-renew_once(struct renewal *renewal, struct skr_db *db, struct skr_error *error)
+renew_once(const struct renewal *renewal, struct skr_error *error)
 {
     bool is_whole = false;
-    enum skr_code code = renew(renewal, db, false, &is_whole, error);
+    enum skr_code code = renew(renewal, false, &is_whole, error);
     if (code == SKR_OK && !is_whole)
-        code = renew(renewal, db, true, &is_whole, error);
+        code = renew(renewal, true, &is_whole, error);
     if (code == SKR_OK && !is_whole)
         return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
                         "leases changed while they were renewed");
     return code;
 }
 
+// All of it in one transaction, and at the time that the others have.
+static enum skr_code
+renew_some(void *user, struct skr_batch *batch, struct skr_error *error)
+{
+    struct renewal *renewal = user;
+    struct skr_tries tries = {.started_ms = skr_clock_ms()};
+    enum skr_code code;
+    renewal->batch = batch;
+    do
+        code = renew_once(renewal, error);
+    while (code != SKR_OK && skr_messenger_may_try_again(&tries, code, error));
+    return code;
+}
+
+// A row that cannot be renewed is let go: who claims it next says why.
 static enum skr_code
 renew_batch(const struct skr_store *table, struct skr_db *db,
             struct skr_batch *batch, struct skr_error *error)
 {
-    struct renewal renewal = {.messenger = skr_messenger_of(table),
-                              .batch = batch};
-    struct skr_tries tries = {.started_ms = skr_clock_ms()};
+    struct renewal renewal = {.messenger = skr_messenger_of(table), .db = db};
     struct skr_error failure = {0};
     if (batch->lease.time[0] == '\0')
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the batch is not leased");
-    enum skr_code code;
-    do
-        code = renew_once(&renewal, db, &failure);
-    while (code != SKR_OK &&
-           skr_messenger_may_try_again(&tries, code, &failure));
+    enum skr_code code = skr_messenger_now(renewal.messenger, skr_db_tx(db),
+                                           renewal.renewed.time, &failure);
+    if (code == SKR_OK)
+        code = renew_some(&renewal, batch, &failure);
+    if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
+        code = skr_apart_settle(batch, renew_some, &renewal, &failure);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct skr_batch_item *item = &batch->items[i];
+        item->lost |= code == SKR_OK && item->write == SKR_WRITE_REFUSED;
+        item->write = SKR_WRITE_WHOLE;
+        item->refusal = NULL;
+    }
     if (code != SKR_OK)
         return skr_fail_with(error, &failure);
     batch->lease = renewal.renewed;

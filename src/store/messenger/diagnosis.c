@@ -13,16 +13,10 @@
 #define TOLERANCE_US (HOUR_US / 4)
 enum { MOST_HOURS = 14 };
 
-// Whole hours that one time is ahead of another, about; 0: it is another
-// distance.
+// Whole hours of a distance, about; 0: it is another one.
 static int
-hours_ahead(const char *now, const char *then)
+count_hours(int64_t ahead_us)
 {
-    int64_t now_us = 0, then_us = 0;
-    if (!skr_clock_parse_timestamp(now, &now_us) ||
-        !skr_clock_parse_timestamp(then, &then_us))
-        return 0;
-    int64_t ahead_us = then_us - now_us;
     int64_t half_us = ahead_us < 0 ? -HOUR_US / 2 : HOUR_US / 2;
     int64_t hours = (ahead_us + half_us) / HOUR_US;
     int64_t off_us = ahead_us - hours * HOUR_US;
@@ -44,10 +38,9 @@ find_skew(const struct skr_store *table, struct skr_db *db, int *hours,
                     skr_values("%s", messenger->queue), &row, error);
     *hours = 0;
     if (code == SKR_OK && row.found) {
-        char now[SKR_TIME_SIZE], then[SKR_TIME_SIZE];
-        skr_messenger_copy_time(&columns[0], now);
-        skr_messenger_copy_time(&columns[1], then);
-        *hours = hours_ahead(now, then);
+        int64_t ahead_us = 0;
+        if (skr_messenger_measure(&columns[0], &columns[1], &ahead_us))
+            *hours = count_hours(ahead_us);
     }
     skr_arena_fini(&arena);
     return code;

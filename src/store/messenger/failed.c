@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a message stands in the failed table, and whether one is there already:
-// ids stand in headers, in several forms, so that rows are read and understood,
-// a page at a time.
+// How a message stands in the failed table, and whether it is still there.
 
 #include "base/error.h"
 #include "base/text.h"
@@ -10,8 +8,6 @@
 #include "store/messenger/layout.h"
 
 #include <string.h>
-
-enum { PAGE = 200 };
 
 // Symfony decodes a JSON object and deletes what it cannot decode.
 static bool
@@ -160,119 +156,25 @@ skr_messenger_has_rows(const struct skr_store *table, struct skr_tx tx,
     return code;
 }
 
-struct search {
-    const struct skr_messenger *messenger;
-    const char *queue;
-    const struct skr_sought *sought;
-    struct skr_arena arena;  // for one row
-    int64_t last_row;
-    size_t rows;
-    bool found;
-};
-
-static enum skr_code
-is_from_transport(struct search *search, const struct skr_headers *headers,
-                  bool *is_from, struct skr_error *error)
+enum skr_code
+skr_messenger_last_row(const struct skr_store *table, struct skr_tx tx,
+                       int64_t *row, struct skr_error *error)
 {
-    const char *name = NULL;
-    const char *transport = search->sought->transport;
-    *is_from = transport == NULL;
-    const char *stamp = skr_headers_find(headers->items, headers->count,
-                                         SKR_HEADER_SENT_TO_FAILURE);
-    if (*is_from || stamp == NULL)
-        return SKR_OK;
-    enum skr_code code = skr_stamp_read(&search->arena, stamp,
-                                        "originalReceiverName", &name, error);
-    *is_from = name != NULL && strcmp(name, transport) == 0;
-    return code;
-}
-
-// What cannot be understood is another message.
-static enum skr_code
-is_sought(struct search *search, const struct skr_headers *headers,
-          bool *is_sought, struct skr_error *error)
-{
-    const struct skr_sought *sought = search->sought;
-    struct skr_envelope envelope = {0};
-    if (sought->digest != NULL) {
-        const char *digest =
-            skr_headers_find(headers->items, headers->count, SKR_HEADER_DIGEST);
-        *is_sought = digest != NULL && strcmp(digest, sought->digest) == 0;
-        return SKR_OK;
-    }
-    enum skr_code code =
-        skr_envelope_read(&search->arena, headers, NULL,
-                          search->messenger->names, &envelope, NULL);
-    if (code == SKR_NO_MEMORY)
-        return skr_fail_memory(error);
-    *is_sought = code == SKR_OK && envelope.has_id &&
-                 memcmp(envelope.message.id.bytes, sought->id.bytes,
-                        sizeof(sought->id.bytes)) == 0;
-    return SKR_OK;
-}
-
-static enum skr_code
-look_at(const struct skr_value *columns, size_t count, void *user,
-        struct skr_error *error)
-{
-    (void)count;
-    struct search *search = user;
-    search->last_row = columns[0].integer;
-    search->rows++;
-    // A collation may take two names for the same.
-    if (search->found || columns[1].size != strlen(search->queue) ||
-        memcmp(columns[1].bytes, search->queue, columns[1].size) != 0)
-        return SKR_OK;
-    struct skr_headers headers = {0};
-    bool is_it = false;
-    skr_arena_reset(&search->arena);
-    enum skr_code code = skr_headers_parse(&search->arena, columns[2].bytes,
-                                           columns[2].size, &headers, NULL);
-    if (code == SKR_NO_MEMORY)
-        return skr_fail_memory(error);
-    if (code != SKR_OK)
-        return SKR_OK;
-    code = is_sought(search, &headers, &is_it, error);
-    if (code == SKR_OK && is_it)
-        code = is_from_transport(search, &headers, &search->found, error);
-    return code;
+    return skr_sql_number(
+        tx, skr_messenger_sql(skr_messenger_of(table), SKR_SQL_LAST_ROW),
+        SKR_NO_VALUES, row, error);
 }
 
 enum skr_code
 skr_messenger_holds(const struct skr_store *table, struct skr_tx tx,
-                    const char *queue, const struct skr_sought *sought,
-                    bool *holds, struct skr_error *error)
-{
-    struct search search = {
-        .messenger = skr_messenger_of(table),
-        .queue = queue,
-        .sought = sought,
-        .last_row = INT64_MAX,
-    };
-    enum skr_code code = SKR_OK;
-    do {
-        search.rows = 0;
-        code =
-            skr_sql_each(tx, skr_messenger_sql(search.messenger, SKR_SQL_PAGE),
-                         skr_values("%s %jd", queue, search.last_row), look_at,
-                         &search, error);
-    } while (code == SKR_OK && !search.found && search.rows == PAGE);
-    skr_arena_fini(&search.arena);
-    if (code == SKR_OK)
-        *holds = search.found;
-    return code;
-}
-
-enum skr_code
-skr_messenger_holds_failed(const struct skr_store *table, struct skr_tx tx,
-                           const struct skr_sought *sought, bool *holds,
-                           struct skr_error *error)
+                    int64_t row, const char *queue, bool *holds,
+                    struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    enum skr_code code = skr_messenger_holds(table, tx, messenger->failed_queue,
-                                             sought, holds, error);
-    if (code != SKR_OK || *holds)
-        return code;
-    return skr_messenger_holds(table, tx, messenger->failed_aside, sought,
-                               holds, error);
+    return skr_sql_finds(
+        tx, skr_messenger_sql(messenger, SKR_SQL_HOLDS),
+        skr_values("%jd %s %s", row,
+                   queue == NULL ? messenger->failed_queue : queue,
+                   queue == NULL ? messenger->failed_aside : queue),
+        holds, error);
 }

@@ -20,8 +20,6 @@
 
 #define COLUMNS "id, queue_name, created_at, headers"
 
-static const char check_sql[] =
-    "SELECT " COLUMNS ", body, delivered_at FROM {table} LIMIT 0";
 // A row that Symfony retried or removed on MariaDB and MySQL stays, marked as
 // done, until a Symfony worker reads the table: it is no failed message.
 #define UNFINISHED SKR_MESSENGER_UNFINISHED_UNINDEXED
@@ -52,7 +50,7 @@ struct skr_failed_rows {
     const char *name;
     const char *queue, *aside;
     uint32_t redeliver_timeout_s;
-    const char *check, *newest, *oldest, *find, *remove, *now;
+    const char *newest, *oldest, *find, *remove, *now;
 };
 
 static bool
@@ -63,9 +61,9 @@ fill(struct skr_failed_rows *rows, const struct skr_dialect *dialect,
         const char *sql_template;
         const char **sql;
     } texts[] = {
-        {check_sql, &rows->check},   {newest_sql, &rows->newest},
-        {oldest_sql, &rows->oldest}, {find_sql, &rows->find},
-        {remove_sql, &rows->remove}, {now_sql, &rows->now},
+        {newest_sql, &rows->newest}, {oldest_sql, &rows->oldest},
+        {find_sql, &rows->find},     {remove_sql, &rows->remove},
+        {now_sql, &rows->now},
     };
     struct skr_word words[1 + SKR_ZONE_WORDS] = {{"table", rows->name}};
     size_t count = 1 + skr_zone_words(zone, words + 1);
@@ -121,15 +119,14 @@ skr_failed_rows_check(const struct skr_failed_rows *rows, struct skr_tx tx,
                       struct skr_error *error)
 {
     enum skr_code code =
-        skr_sql_run(tx, rows->check, SKR_NO_VALUES, NULL, error);
-    if (code == SKR_MISSING)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no table %s; run `skirnir setup`",
-                        rows->name);
-    if (code != SKR_OK)
-        return code;
-    return skr_schema_check_ids(tx, rows->name, SKR_MESSENGER_ROW,
-                                "skirnir setup", error);
+        skr_schema_check(tx,
+                         &(struct skr_needs){rows->name, SKR_MESSENGER_ROW,
+                                             "run `skirnir setup`"},
+                         error);
+    return code == SKR_OK
+               ? skr_schema_check_ids(tx, rows->name, SKR_MESSENGER_ROW,
+                                      "skirnir setup", error)
+               : code;
 }
 
 struct look {

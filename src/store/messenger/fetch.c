@@ -106,10 +106,8 @@ skr_scan_pass_over(struct skr_scan *scan, int64_t row)
 }
 
 static enum skr_code
-keep_id(struct skr_scan *scan, const struct skr_value *columns,
-        struct skr_error *error)
+keep_id(struct skr_scan *scan, const struct skr_value *columns)
 {
-    (void)error;
     int64_t row = columns[0].integer;
     scan->last_id = row;
     if (scan->skips_waiting && is_waiting(scan->read, row))
@@ -159,17 +157,6 @@ keep_behind(struct skr_scan *scan, const struct skr_value *columns,
     return SKR_OK;
 }
 
-typedef enum skr_code
-keep_fn(struct skr_scan *scan, const struct skr_value *columns,
-        struct skr_error *error);
-
-// What becomes of a row that was found behind the cursor.
-static keep_fn *const keeps[SKR_QUEUE_KINDS] = {
-    [SKR_QUEUE_PLAIN] = keep_id,
-    [SKR_QUEUE_ORDERED] = keep_behind,
-    [SKR_QUEUE_BY_COMMITS] = keep_behind,
-};
-
 static enum skr_code
 keep_found(const struct skr_value *columns, size_t count, void *user,
            struct skr_error *error)
@@ -177,7 +164,8 @@ keep_found(const struct skr_value *columns, size_t count, void *user,
     (void)count;
     struct skr_scan *scan = user;
     scan->seen++;
-    return keeps[scan->messenger->kind](scan, columns, error);
+    return scan->queue->has_partitions ? keep_behind(scan, columns, error)
+                                       : keep_id(scan, columns);
 }
 
 // As a row comes that may not be sent now: it holds back its partition.

@@ -80,13 +80,9 @@ static const char *
 fill(struct inspection *inspection, const char *sql_template, const char *queue)
 {
     enum { OWN_WORDS = 2 };
-    size_t size = strlen(queue);
-    char *hex = skr_arena_take(&inspection->arena, 2 * size + 1);
+    const char *hex = skr_messenger_hex(&inspection->arena, queue);
     if (hex == NULL)
         return NULL;
-    hex[0] = '\0';
-    for (size_t i = 0; i < size; i++)
-        snprintf(hex + 2 * i, 3, "%02X", (unsigned char)queue[i]);
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
         {"table", inspection->place->table},
         {"queue_hex", hex},
@@ -191,18 +187,16 @@ find_oldest(struct inspection *inspection, struct skr_queue_counts *counts,
     const char *queue = inspection->place->queue;
     struct skr_value columns[3];
     struct skr_row row = {.columns = columns, .count = 3};
-    int64_t due_us = 0, now_us = 0;
+    int64_t age_us = 0;
     enum skr_code code = ask(inspection, oldest_sql, queue,
                              skr_values("%s", queue), &row, error);
     if (code != SKR_OK)
         return code;
     counts->php = (uint64_t)columns[2].integer;
-    if (columns[0].bytes == NULL || columns[1].bytes == NULL)
-        return SKR_OK;
-    counts->has_oldest = skr_clock_parse_timestamp(columns[0].bytes, &due_us) &&
-                         skr_clock_parse_timestamp(columns[1].bytes, &now_us);
+    counts->has_oldest =
+        skr_messenger_measure(&columns[0], &columns[1], &age_us);
     // A time may be rounded up, or that of another zone.
-    counts->oldest_s = now_us > due_us ? (now_us - due_us) / 1000000 : 0;
+    counts->oldest_s = age_us > 0 ? age_us / 1000000 : 0;
     return SKR_OK;
 }
 

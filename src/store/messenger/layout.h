@@ -86,6 +86,9 @@ skr_messenger_now(const struct skr_messenger *messenger, struct skr_tx tx,
                   char time[SKR_TIME_SIZE], struct skr_error *error);
 void skr_messenger_copy_time(const struct skr_value *value,
                              char time[SKR_TIME_SIZE]);
+// From one time of the server's to another. False: one of them is none.
+bool skr_messenger_measure(const struct skr_value *from,
+                           const struct skr_value *to, int64_t *distance_us);
 
 // A row that was never delayed is due whatever the zone of its writer's clock.
 #define SKR_MESSENGER_DUE \
@@ -150,6 +153,8 @@ SKR_MUST_CHECK enum skr_code
 skr_messenger_find_namespace(const struct skr_messenger *messenger,
                              struct skr_tx tx, char found[SKR_NAMESPACE_SIZE],
                              struct skr_error *error);
+// The bytes of a queue's name, for {queue_is}; NULL: memory is out.
+const char *skr_messenger_hex(struct skr_arena *arena, const char *queue);
 // shards.c: the owner's name, the table of leases, and whether a batch is still
 // ours, which stays so until the transaction ends.
 SKR_MUST_CHECK enum skr_code

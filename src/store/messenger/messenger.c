@@ -47,42 +47,27 @@ static const struct skr_index indexes[] = {
     "    available_at {timestamp} NOT NULL,\n" \
     "    delivered_at {timestamp} DEFAULT NULL"
 
-static const struct skr_schema messenger_schema = {
-    .columns = COLUMNS,
-    .indexes = indexes,
-    .index_count = SKR_COUNT_OF(indexes) - 1,
-};
-
 static const struct skr_column ordered_columns[] = {
     {.name = "partition_key", .definition = "{key_text} NOT NULL DEFAULT ''"},
     {.name = "transaction_id", .definition = "{writer_number}"},
 };
 
-static const struct skr_schema ordered_schema = {
-    .columns = COLUMNS,
-    .late_columns = ordered_columns,
-    .late_column_count = 1,
-    .indexes = indexes,
-    .index_count = SKR_COUNT_OF(indexes),
-};
-
-static const struct skr_schema commits_schema = {
-    .columns = COLUMNS,
-    .late_columns = ordered_columns,
-    .late_column_count = SKR_COUNT_OF(ordered_columns),
-    .indexes = indexes,
-    .index_count = SKR_COUNT_OF(indexes),
-};
-
 #define ORDERED_ROW SKR_MESSENGER_ROW ", partition_key"
 
+#define TABLE(late_count, unused_indexes)                        \
+    {                                                            \
+        .columns = COLUMNS, .late_columns = ordered_columns,     \
+        .late_column_count = (late_count), .indexes = indexes,   \
+        .index_count = SKR_COUNT_OF(indexes) - (unused_indexes), \
+    }
+
 static const struct kind {
-    const struct skr_schema *schema;
+    struct skr_schema schema;
     const char *row;  // its columns
 } kinds[SKR_QUEUE_KINDS] = {
-    [SKR_QUEUE_PLAIN] = {&messenger_schema, SKR_MESSENGER_ROW},
-    [SKR_QUEUE_ORDERED] = {&ordered_schema, ORDERED_ROW},
-    [SKR_QUEUE_BY_COMMITS] = {&commits_schema, ORDERED_ROW},
+    [SKR_QUEUE_PLAIN] = {TABLE(0, 1), SKR_MESSENGER_ROW},
+    [SKR_QUEUE_ORDERED] = {TABLE(1, 0), ORDERED_ROW},
+    [SKR_QUEUE_BY_COMMITS] = {TABLE(2, 0), ORDERED_ROW},
 };
 
 static const struct skr_schema meta_schema = {
@@ -105,13 +90,13 @@ messenger_setup(const struct skr_store *table, struct skr_db *db,
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_schema_target target = {messenger->dialect, db, each,
                                              user};
-    enum skr_code code = skr_schema_write(kinds[messenger->kind].schema,
+    enum skr_code code = skr_schema_write(&kinds[messenger->kind].schema,
                                           messenger->name, &target, error);
     if (code == SKR_OK && messenger->failed_table != NULL &&
         !skr_sql_same_table(messenger->dialect, messenger->failed_table,
                             messenger->name))
-        code = skr_schema_write(&messenger_schema, messenger->failed_table,
-                                &target, error);
+        code = skr_schema_write(&kinds[SKR_QUEUE_PLAIN].schema,
+                                messenger->failed_table, &target, error);
     if (code == SKR_OK)
         code = skr_schema_write(&meta_schema, "skirnir_meta", &target, error);
     if (code == SKR_OK)
@@ -131,7 +116,7 @@ messenger_complete(const struct skr_store *table, struct skr_db *db,
                    skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    return skr_schema_complete(kinds[messenger->kind].schema, db,
+    return skr_schema_complete(&kinds[messenger->kind].schema, db,
                                messenger->name, each, user, error);
 }
 
@@ -172,6 +157,20 @@ skr_messenger_copy_time(const struct skr_value *value, char time[SKR_TIME_SIZE])
     else
         memcpy(time, value->bytes, size);
     time[size] = '\0';
+}
+
+bool
+skr_messenger_measure(const struct skr_value *from, const struct skr_value *to,
+                      int64_t *distance_us)
+{
+    char begin[SKR_TIME_SIZE], end[SKR_TIME_SIZE];
+    int64_t begin_us = 0, end_us = 0;
+    skr_messenger_copy_time(from, begin);
+    skr_messenger_copy_time(to, end);
+    bool ok = skr_clock_parse_timestamp(begin, &begin_us) &&
+              skr_clock_parse_timestamp(end, &end_us);
+    *distance_us = ok ? end_us - begin_us : 0;
+    return ok;
 }
 
 static enum skr_code
@@ -229,51 +228,37 @@ skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
 }
 
 static enum skr_code
-check(struct skr_db *db, const char *sql, const char *name, const char *row,
+check(struct skr_tx tx, const char *name, const char *row,
       struct skr_error *error)
 {
-    enum skr_code code =
-        skr_sql_run(skr_db_tx(db), sql, SKR_NO_VALUES, NULL, error);
-    if (code == SKR_MISSING)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no table %s; run `skirnir setup`", name);
-    if (code != SKR_OK) {
-        skr_error_prefix(error, "table %s", name);
-        return code;
-    }
-    code = skr_schema_check_engine(skr_db_tx(db), name, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_schema_check_ids(skr_db_tx(db), name, row, "skirnir setup",
-                                error);
+    enum skr_code code = skr_schema_check(
+        tx, &(struct skr_needs){name, SKR_MESSENGER_ROW, "run `skirnir setup`"},
+        error);
+    return code == SKR_OK
+               ? skr_schema_check_ids(tx, name, row, "skirnir setup", error)
+               : code;
 }
 
 // As ordered_columns.
-static const struct {
-    enum skr_messenger_sql check;
-    const char *needed_by;
-} column_uses[] = {
-    {SKR_SQL_CHECK_ORDERED, "an ordered outbox"},
-    {SKR_SQL_CHECK_COMMITS, "commit_order"},
-};
+static const char *const column_uses[] = {"an ordered outbox", "commit_order"};
 
 enum skr_code
 skr_messenger_check_columns(const struct skr_messenger *messenger,
                             struct skr_db *db, struct skr_error *error)
 {
-    for (size_t i = 0; i < kinds[messenger->kind].schema->late_column_count;
-         i++) {
-        enum skr_code code = skr_sql_run(
-            skr_db_tx(db), skr_messenger_sql(messenger, column_uses[i].check),
-            SKR_NO_VALUES, NULL, error);
-        if (code != SKR_OK && (error == NULL || error->remedy != SKR_GIVE_UP))
-            return code;
+    const struct skr_schema *schema = &kinds[messenger->kind].schema;
+    bool has = true;
+    for (size_t i = 0; i < schema->late_column_count; i++) {
+        const char *name = schema->late_columns[i].name;
+        enum skr_code code = skr_schema_has_column(
+            skr_db_tx(db), messenger->name, name, &has, error);
         if (code != SKR_OK)
+            return code;
+        if (!has)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "table %s has no column %s, which %s needs; run "
                             "`skirnir setup`",
-                            messenger->name, ordered_columns[i].name,
-                            column_uses[i].needed_by);
+                            messenger->name, name, column_uses[i]);
     }
     return SKR_OK;
 }
@@ -304,14 +289,13 @@ messenger_check(const struct skr_store *table, struct skr_db *db,
                 struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    enum skr_code code =
-        check(db, skr_messenger_sql(messenger, SKR_SQL_CHECK), messenger->name,
-              kinds[messenger->kind].row, error);
+    enum skr_code code = check(skr_db_tx(db), messenger->name,
+                               kinds[messenger->kind].row, error);
     if (code == SKR_OK)
         code = skr_messenger_check_columns(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)
-        code = check(db, skr_messenger_sql(messenger, SKR_SQL_CHECK_FAILED),
-                     messenger->failed_table, SKR_MESSENGER_ROW, error);
+        code = check(skr_db_tx(db), messenger->failed_table, SKR_MESSENGER_ROW,
+                     error);
     if (code == SKR_OK)
         code = skr_messenger_check_leases(messenger, db, error);
     if (code == SKR_OK)
@@ -430,13 +414,6 @@ check_options(const struct skr_messenger_options *options,
 }
 
 static bool
-copy(struct skr_messenger *messenger, const char *text, const char **copied)
-{
-    *copied = skr_arena_text(&messenger->arena, text, strlen(text));
-    return *copied != NULL;
-}
-
-static bool
 copy_options(struct skr_messenger *messenger,
              const struct skr_messenger_options *options)
 {
@@ -454,24 +431,32 @@ copy_options(struct skr_messenger *messenger,
         options->full_scan_ms > 0 ? options->full_scan_ms : DEFAULT_SCAN_MS;
     messenger->failed_aside =
         skr_arena_format(&messenger->arena, "%s.skirnir", failed_queue);
-    if (options->failed_table != NULL &&
-        !copy(messenger, options->failed_table, &messenger->failed_table))
-        return false;
-    if (options->partition_header != NULL &&
-        !copy(messenger, options->partition_header,
-              &messenger->partition_header))
-        return false;
-    if (options->keeps_sent) {
+    if (options->keeps_sent)
         messenger->sent_queue =
             skr_arena_format(&messenger->arena, "%s.sent", options->queue);
-        if (messenger->sent_queue == NULL)
+    if (messenger->failed_aside == NULL ||
+        (options->keeps_sent && messenger->sent_queue == NULL))
+        return false;
+    const struct {
+        const char *text;
+        const char **copied;
+    } texts[] = {
+        {options->table, &messenger->name},
+        {options->queue, &messenger->queue},
+        {transport, &messenger->transport},
+        {failed_queue, &messenger->failed_queue},
+        {options->failed_table, &messenger->failed_table},
+        {options->partition_header, &messenger->partition_header},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
+        if (texts[i].text == NULL)
+            continue;
+        *texts[i].copied = skr_arena_text(&messenger->arena, texts[i].text,
+                                          strlen(texts[i].text));
+        if (*texts[i].copied == NULL)
             return false;
     }
-    return messenger->failed_aside != NULL &&
-           copy(messenger, options->table, &messenger->name) &&
-           copy(messenger, options->queue, &messenger->queue) &&
-           copy(messenger, transport, &messenger->transport) &&
-           copy(messenger, failed_queue, &messenger->failed_queue);
+    return true;
 }
 
 static enum skr_code

@@ -144,23 +144,15 @@ skr_messenger_has_rows(const struct skr_store *table, struct skr_tx tx,
                        const char *queue, bool *has_rows, int64_t *second_ms,
                        struct skr_error *error);
 
-// A message that is looked for.
-struct skr_sought {
-    struct skr_id id;
-    const char *digest;     // as its header has it; NULL: the id counts
-    const char *transport;  // the one it failed in; NULL: whatever became of it
-};
-
-// Whether a row of this queue in the table holds the message, newest rows
-// first. Costs as much as the queue is long.
+// The row that this connection added last, to this table. 0: it cannot be told.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_last_row(const struct skr_store *table, struct skr_tx tx,
+                       int64_t *row, struct skr_error *error);
+// Whether that row is still there, and of this queue; NULL: of one of the two
+// of messages that failed.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_holds(const struct skr_store *table, struct skr_tx tx,
-                    const char *queue, const struct skr_sought *sought,
-                    bool *holds, struct skr_error *error);
-// The same for both queues of messages that failed.
-SKR_MUST_CHECK enum skr_code
-skr_messenger_holds_failed(const struct skr_store *table, struct skr_tx tx,
-                           const struct skr_sought *sought, bool *holds,
-                           struct skr_error *error);
+                    int64_t row, const char *queue, bool *holds,
+                    struct skr_error *error);
 
 #endif

@@ -52,15 +52,11 @@ static void
 note_oldest(const struct skr_value columns[OLDEST_COLUMNS],
             struct skr_partitions *partitions)
 {
-    char created[SKR_TIME_SIZE], now[SKR_TIME_SIZE];
-    int64_t created_us = 0, now_us = 0;
+    int64_t age_us = 0;
     copy_key(&columns[0], partitions->oldest);
     partitions->oldest_row = columns[1].integer;
-    skr_messenger_copy_time(&columns[2], created);
-    skr_messenger_copy_time(&columns[3], now);
-    if (skr_clock_parse_timestamp(created, &created_us) &&
-        skr_clock_parse_timestamp(now, &now_us) && now_us > created_us)
-        partitions->oldest_s = (now_us - created_us) / 1000000;
+    if (skr_messenger_measure(&columns[2], &columns[3], &age_us) && age_us > 0)
+        partitions->oldest_s = age_us / 1000000;
 }
 
 static enum skr_code

@@ -459,15 +459,10 @@ note_tail(const struct skr_value *columns, size_t count, void *user,
     if (columns[2].kind == SKR_INTEGER)
         tail->last = columns[2].integer;
     tail->at->next_due_ms = 0;
-    char now[SKR_TIME_SIZE], due[SKR_TIME_SIZE];
-    skr_messenger_copy_time(&columns[0], now);
-    skr_messenger_copy_time(&columns[3], due);
-    int64_t now_us = 0, due_us = 0;
+    int64_t left_us = 0;
     // Both by the server's clock; only the distance is carried over to ours.
-    if (skr_clock_parse_timestamp(now, &now_us) &&
-        skr_clock_parse_timestamp(due, &due_us)) {
-        int64_t due_ms =
-            tail->now_ms + (due_us - now_us) / 1000 - columns[1].integer + 1;
+    if (skr_messenger_measure(&columns[0], &columns[3], &left_us)) {
+        int64_t due_ms = tail->now_ms + left_us / 1000 - columns[1].integer + 1;
         tail->at->next_due_ms = due_ms > tail->now_ms ? due_ms : tail->now_ms;
     }
     return SKR_OK;

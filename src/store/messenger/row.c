@@ -151,47 +151,15 @@ refuse_key(const struct skr_value *key, struct skr_batch_item *item)
              text, key->size > SHOWN_KEY_BYTES ? "..." : "", SKR_KEY_SIZE - 1);
 }
 
-struct place {
-    bool is_ready;     // there is more to the row than its place
-    bool has_bad_key;  // its key is none that a partition can have
-};
-typedef enum skr_code
-place_fn(const struct skr_value *columns, struct skr_batch *batch,
-         struct skr_batch_item *item, struct place *place,
-         struct skr_error *error);
-
-static enum skr_code
-place_anywhere(const struct skr_value *columns, struct skr_batch *batch,
-               struct skr_batch_item *item, struct place *place,
-               struct skr_error *error)
+static bool
+take_key(const struct skr_value *key, struct skr_batch *batch,
+         struct skr_batch_item *item)
 {
-    (void)columns, (void)batch, (void)item, (void)error;
-    *place = (struct place){.is_ready = true};
-    return SKR_OK;
-}
-
-static enum skr_code
-place_in_partition(const struct skr_value *columns, struct skr_batch *batch,
-                   struct skr_batch_item *item, struct place *place,
-                   struct skr_error *error)
-{
-    const struct skr_value *key = &columns[SKR_COLUMN_PARTITION];
-    bool is_key = skr_messenger_is_key(key);
-    bool has_key = key->bytes != NULL && is_key;
+    bool has_key = key->bytes != NULL && skr_messenger_is_key(key);
     item->partition_key = skr_arena_text(
         &batch->arena, has_key ? key->bytes : "", has_key ? key->size : 0);
-    place->is_ready = columns[SKR_COLUMN_BODY].kind != SKR_NULL;
-    place->has_bad_key = place->is_ready && !is_key;
-    if (!place->is_ready)
-        item->state = SKR_NOT_READY;
-    return item->partition_key == NULL ? skr_fail_memory(error) : SKR_OK;
+    return item->partition_key != NULL;
 }
-
-static place_fn *const places[SKR_QUEUE_KINDS] = {
-    [SKR_QUEUE_PLAIN] = place_anywhere,
-    [SKR_QUEUE_ORDERED] = place_in_partition,
-    [SKR_QUEUE_BY_COMMITS] = place_in_partition,
-};
 
 enum skr_code
 skr_messenger_take_row(const struct skr_messenger *messenger,
@@ -217,16 +185,21 @@ skr_messenger_take_row(const struct skr_messenger *messenger,
     };
     if (item->raw_headers == NULL || item->envelope.message.body == NULL)
         return skr_fail_memory(error);
-    struct place place;
-    enum skr_code code =
-        places[messenger->kind](columns, batch, item, &place, error);
-    if (code == SKR_OK && place.is_ready)
+    const struct skr_value *key = &columns[SKR_COLUMN_PARTITION];
+    bool has_order = messenger->table.partitions != NULL;
+    bool is_ready = !has_order || body->kind != SKR_NULL;
+    enum skr_code code = SKR_OK;
+    if (has_order && !take_key(key, batch, item))
+        return skr_fail_memory(error);
+    if (is_ready)
         code = understand_row(messenger, id_namespace, columns, batch, item,
                               error);
+    else
+        item->state = SKR_NOT_READY;
     if (code != SKR_OK)
         return code;
-    if (place.has_bad_key)
-        refuse_key(&columns[SKR_COLUMN_PARTITION], item);
+    if (has_order && is_ready && !skr_messenger_is_key(key))
+        refuse_key(key, item);
     // The column decides, whatever a header says: a plain INSERT has none.
     if (item->partition_key != NULL && item->partition_key[0] != '\0')
         item->envelope.message.partition_key = item->partition_key;

@@ -109,17 +109,12 @@ skr_messenger_check_leases(const struct skr_messenger *messenger,
 {
     if (messenger->owner == NULL)
         return SKR_OK;
-    enum skr_code code = skr_sql_run(
-        skr_db_tx(db), skr_messenger_sql(messenger, SKR_SQL_CHECK_LEASES),
-        SKR_NO_VALUES, NULL, error);
-    if (code == SKR_MISSING)
-        return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                        "there is no table " LEASES "; run `skirnir setup`");
-    if (code != SKR_OK) {
-        skr_error_prefix(error, "table " LEASES);
-        return code;
-    }
-    return skr_schema_check_engine(skr_db_tx(db), LEASES, error);
+    return skr_schema_check(
+        skr_db_tx(db),
+        &(struct skr_needs){LEASES,
+                            "queue_name, slot, owner, epoch, expires_at",
+                            "run `skirnir setup`"},
+        error);
 }
 
 static enum skr_code
@@ -160,14 +155,10 @@ static void
 note_end(const struct skr_value *expires_at, const struct skr_value *now,
          struct skr_assignments *shares)
 {
-    char end[SKR_TIME_SIZE], begin[SKR_TIME_SIZE];
-    int64_t end_us = 0, begin_us = 0;
-    skr_messenger_copy_time(expires_at, end);
-    skr_messenger_copy_time(now, begin);
-    if (!skr_clock_parse_timestamp(end, &end_us) ||
-        !skr_clock_parse_timestamp(begin, &begin_us))
+    int64_t left_us = 0;
+    if (!skr_messenger_measure(now, expires_at, &left_us))
         return;
-    int64_t left_s = (end_us - begin_us) / 1000000;
+    int64_t left_s = left_us / 1000000;
     if (shares->others_for_s == 0 || left_s < shares->others_for_s)
         shares->others_for_s = left_s;
 }
@@ -301,7 +292,8 @@ write_share(struct skr_tx tx, const struct skr_assignment *share,
     listed.affected = &affected;
     listed.count = list_numbers(share, numbers);
     enum skr_code code = skr_list_run(tx, &listed, error);
-    *missed = listed.count - affected;
+    if (missed != NULL)
+        *missed = listed.count - affected;
     return code;
 }
 
@@ -355,7 +347,6 @@ take_free(const struct skr_messenger *messenger, struct skr_tx tx,
 {
     int64_t numbers[NUMBERS];
     struct skr_assignment free = {.shards = 0};
-    uint64_t missed = 0;
     const struct skr_list_run find = {
         .sql = skr_messenger_list(messenger, SKR_SQL_FIND_FREE),
         .first = {skr_bind_text(messenger->lease_name)},
@@ -377,7 +368,7 @@ take_free(const struct skr_messenger *messenger, struct skr_tx tx,
         code = skr_list_run(tx, &find, error);
     if (code != SKR_OK || (free.shards == 0 && free.members == 0))
         return code;
-    return write_share(tx, &free, &take, &missed, error);
+    return write_share(tx, &free, &take, NULL, error);
 }
 
 static enum skr_code
@@ -425,8 +416,7 @@ give_share(const struct skr_store *table, struct skr_db *db,
         .first = {skr_bind_text(messenger->lease_name)},
         .first_count = 1,
     };
-    uint64_t missed = 0;
-    return write_share(skr_db_tx(db), share, &run, &missed, error);
+    return write_share(skr_db_tx(db), share, &run, NULL, error);
 }
 
 struct fence {
@@ -459,8 +449,7 @@ write_fence(const struct skr_messenger *messenger, struct skr_tx tx,
                   skr_bind_text(messenger->lease_name)},
         .first_count = 4,
     };
-    uint64_t missed = 0;
-    return write_share(tx, share, &run, &missed, error);
+    return write_share(tx, share, &run, NULL, error);
 }
 
 enum skr_code

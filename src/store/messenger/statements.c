@@ -225,14 +225,6 @@ struct template
 };
 
 static const struct template of_all[SKR_SQL_COUNT] = {
-    [SKR_SQL_CHECK] = {.sql =
-                           "SELECT " SKR_MESSENGER_ROW " FROM {table} LIMIT 0"},
-    [SKR_SQL_CHECK_FAILED] = {.sql = "SELECT " SKR_MESSENGER_ROW
-                                     " FROM {failed_table} LIMIT 0"},
-    [SKR_SQL_CHECK_ORDERED] = {.sql =
-                                   "SELECT partition_key FROM {table} LIMIT 0"},
-    [SKR_SQL_CHECK_COMMITS] =
-        {.sql = "SELECT transaction_id FROM {table} LIMIT 0"},
     [SKR_SQL_FIND_NAMESPACE] =
         {.sql = "SELECT value FROM skirnir_meta WHERE name = "
                 "'id_namespace'"},
@@ -308,9 +300,6 @@ static const struct template of_all[SKR_SQL_COUNT] = {
     [SKR_SQL_REMOVE_FAILED] = {.sql = REMOVE_ONE},
     [SKR_SQL_REMOVE_FAILED_LEASED] = {.sql = REMOVE_ONE IF_LEASED},
 
-    [SKR_SQL_CHECK_LEASES] = {"SELECT queue_name, slot, owner, epoch, "
-                              "expires_at FROM " LEASES " LIMIT 0",
-                              .is_of_shards = true},
     // Parameters: queue, number.
     [SKR_SQL_ADD_SHARD] = {"INSERT INTO " LEASES
                            " (queue_name, slot, owner, epoch, expires_at) "
@@ -377,12 +366,11 @@ static const struct template of_all[SKR_SQL_COUNT] = {
         {.sql = "INSERT INTO {failed_table} "
                 "(body, headers, queue_name, created_at, available_at) "
                 "VALUES (?, ?, ?, {failed_now}, {failed_now})"},
+    [SKR_SQL_LAST_ROW] = {.sql = "SELECT {last_row}"},
     // A row that Symfony is done with and has not deleted is not there any
-    // more: the message may have failed once more since. Parameters: queue, id.
-    [SKR_SQL_PAGE] = {.sql = "SELECT id, queue_name, headers FROM {table} "
-                             "WHERE queue_name = ? AND id < ? "
-                             "AND " SKR_MESSENGER_UNFINISHED_UNINDEXED
-                             " ORDER BY id DESC LIMIT 200"},
+    // more. Parameters: id, queue, the other queue.
+    [SKR_SQL_HOLDS] = {.sql = "SELECT 1 FROM {table} WHERE id = ? "
+                              "AND queue_name IN (?, ?) AND " UNFINISHED},
     // Parameter: queue.
     [SKR_SQL_ANY] = {.sql = "SELECT {now_milliseconds} FROM {table} "
                             "WHERE queue_name = ? LIMIT 1"},
@@ -542,13 +530,13 @@ fill(void *user, const char *sql_template, const char *ids, const char *id_rows)
                         words, count);
 }
 
-static const char *
-write_hex(struct skr_messenger *messenger)
+const char *
+skr_messenger_hex(struct skr_arena *arena, const char *queue)
 {
-    size_t size = strlen(messenger->queue);
-    char *digits = skr_arena_take(&messenger->arena, 2 * size + 1);
+    size_t size = strlen(queue);
+    char *digits = skr_arena_take(arena, 2 * size + 1);
     for (size_t i = 0; i < size && digits != NULL; i++)
-        snprintf(digits + 2 * i, 3, "%02X", (unsigned char)messenger->queue[i]);
+        snprintf(digits + 2 * i, 3, "%02X", (unsigned char)queue[i]);
     return digits;
 }
 
@@ -599,8 +587,9 @@ fill_one(struct filling *filling, const struct template *template,
 bool
 skr_messenger_fill_all(struct skr_messenger *messenger)
 {
-    struct filling filling = {.messenger = messenger,
-                              .queue_hex = write_hex(messenger)};
+    struct filling filling = {
+        .messenger = messenger,
+        .queue_hex = skr_messenger_hex(&messenger->arena, messenger->queue)};
     const struct template *own = kinds[messenger->kind].own;
     if (filling.queue_hex == NULL)
         return false;

@@ -8,12 +8,7 @@
 #include "store/list.h"
 
 enum skr_messenger_sql {
-    // Checks, and what the server is asked for once.
-    SKR_SQL_CHECK,
-    SKR_SQL_CHECK_FAILED,
-    SKR_SQL_CHECK_ORDERED,
-    SKR_SQL_CHECK_COMMITS,
-    SKR_SQL_CHECK_LEASES,
+    // What the server is asked for once.
     SKR_SQL_FIND_NAMESPACE,
     SKR_SQL_NOW,
     SKR_SQL_OPEN_TRANSACTIONS,  // "": nothing commits late
@@ -89,7 +84,8 @@ enum skr_messenger_sql {
 
     // Failed messages.
     SKR_SQL_FAIL,
-    SKR_SQL_PAGE,
+    SKR_SQL_LAST_ROW,
+    SKR_SQL_HOLDS,
     SKR_SQL_ANY,
 
     // What people ask for.
