@@ -18,18 +18,20 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "alike: takes its time, and MySQL does what MariaDB does; "
         "there in long runs alone")
+    config.addinivalue_line("markers", "long: there in long runs alone")
 
 
 def is_on_mysql(item):
-    return any(getattr(value, "kind", value) == databases.MySQL.kind
-               for value in item.callspec.params.values())
+    return hasattr(item, "callspec") and any(
+        getattr(value, "kind", value) == databases.MySQL.kind
+        for value in item.callspec.params.values())
 
 
 def pytest_collection_modifyitems(config, items):
     if shops.LONG:
         return
-    left_out = [item for item in items if item.get_closest_marker("alike")
-                and hasattr(item, "callspec") and is_on_mysql(item)]
+    left_out = [item for item in items if item.get_closest_marker("long") or
+                item.get_closest_marker("alike") and is_on_mysql(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

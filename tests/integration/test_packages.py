@@ -161,7 +161,7 @@ def test_the_library_needs_no_client_that_a_program_does_not_use(packages):
         assert name in field(packages["libskirnir0"], "Recommends")
 
 
-@pytest.mark.skipif(not shops.LONG, reason="it takes minutes; make test-long")
+@pytest.mark.long
 def test_packages_are_installed_used_and_removed_in_a_clean_debian(
         packages, tmp_path):
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
