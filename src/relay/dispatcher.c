@@ -149,12 +149,21 @@ note_behind(struct skr_dispatcher *dispatcher,
     return SKR_OK;
 }
 
+// Of records in kafka_outbox the broker keeps the order.
+static uint64_t
+find_key(const struct skr_batch_item *item)
+{
+    const char *key = item->partition_key == NULL ? item->route.partition_key
+                                                  : item->partition_key;
+    return key == NULL || key[0] == '\0' ? 0 : skr_sequencer_partition(key);
+}
+
 // Gives a row with a key its turn.
 static enum skr_code
 place_row(struct skr_dispatcher *dispatcher, struct skr_flight_row *row,
           bool from_head, bool *stays, struct skr_error *error)
 {
-    uint64_t partition = skr_sequencer_partition(row->item->partition_key);
+    uint64_t partition = row->key;
     struct skr_place place = {.turn = SKR_TURN_LEAVE};
     enum skr_code code =
         row->item->state == SKR_NOT_READY
@@ -199,7 +208,8 @@ place_rows(struct skr_dispatcher *dispatcher, struct skr_flight_batch *batch,
     for (; i < read->count && code == SKR_OK; i++) {
         struct skr_flight_row *row = &batch->rows[kept];
         *row->item = read->items[i];
-        *row = (struct skr_flight_row){.batch = batch, .item = row->item};
+        *row = (struct skr_flight_row){
+            .batch = batch, .item = row->item, .key = find_key(row->item)};
         bool is_behind = row->item->state == SKR_BEHIND;
         bool stays = is_behind || row->item->state == SKR_NOT_READY;
         if (!is_behind && skr_has_order(row->item)) {

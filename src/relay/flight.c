@@ -131,16 +131,16 @@ skr_flight_note_order(struct skr_flight *flight, struct skr_flight_batch *batch,
                       struct skr_error *error)
 {
     for (size_t i = 0; i < batch->row_count; i++) {
-        uint64_t partition = batch->rows[i].partition;
-        if (partition == 0)
+        uint64_t key = batch->rows[i].key;
+        if (key == 0)
             continue;
         const struct skr_flight_batch *before =
-            skr_map_get(&flight->newest, partition);
+            skr_map_get(&flight->newest, key);
         if (before == batch)
             continue;
         if (before != NULL)
             batch->after |= 1U << (before - flight->batches);
-        if (!skr_map_put(&flight->newest, partition, batch))
+        if (!skr_map_put(&flight->newest, key, batch))
             return skr_fail_memory(error);
     }
     return SKR_OK;
@@ -150,8 +150,8 @@ void
 skr_flight_end(struct skr_flight *flight, struct skr_flight_batch *batch)
 {
     for (size_t i = 0; i < batch->row_count; i++)
-        if (skr_map_get(&flight->newest, batch->rows[i].partition) == batch)
-            skr_map_remove(&flight->newest, batch->rows[i].partition);
+        if (skr_map_get(&flight->newest, batch->rows[i].key) == batch)
+            skr_map_remove(&flight->newest, batch->rows[i].key);
     for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++)
         flight->batches[i].after &= ~(1U << (batch - flight->batches));
 }

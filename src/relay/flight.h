@@ -10,9 +10,8 @@
 //
 // The legal moves are one table in flight.c; a move that is not in it ends the
 // process. A batch is finished when none of its rows is QUEUED or SENT; then it
-// is settled, or released, after those that have earlier rows of its
-// partitions: after a crash such a row would be sent again, behind a later one
-// that is not.
+// is settled, or released, after those that have earlier rows of its keys:
+// after a crash such a row would be sent again, behind a later one that is not.
 //
 // A tag names a row while its batch is open. Tags are never used again: a
 // result that comes for a row whose batch has ended finds nothing.
@@ -45,7 +44,8 @@ struct skr_flight_row {
     struct skr_flight_batch *batch;
     struct skr_batch_item *item;
     struct skr_destination destination;
-    uint64_t partition;           // 0: none
+    uint64_t key;                 // of rows that keep an order; 0: none
+    uint64_t partition;           // the same, of an ordered queue; 0: none
     struct skr_flight_row *next;  // in its partition; NULL: the last
     bool waits_turn;              // for the row before it in its partition
     bool is_held_back;            // that one was not sent: neither is this
@@ -79,7 +79,7 @@ struct skr_flight {
     struct skr_flight_batch batches[SKR_FLIGHT_BATCHES];
     struct skr_room most;  // in flight
     uint64_t next_serial;
-    struct skr_map newest;  // open batch with the last row of each partition
+    struct skr_map newest;  // open batch with the last row of each key
 };
 
 // Of zeroes: how much may be in flight, and how many rows a batch has room for.
@@ -101,7 +101,7 @@ void skr_flight_open(struct skr_flight_batch *batch);
 // batch that is larger than all the room there is travels alone.
 bool skr_flight_open_if_fits(struct skr_flight *flight,
                              struct skr_flight_batch *batch);
-// It was opened, and its rows have their partitions.
+// It was opened, and its rows have their keys.
 SKR_MUST_CHECK enum skr_code
 skr_flight_note_order(struct skr_flight *flight, struct skr_flight_batch *batch,
                       struct skr_error *error);

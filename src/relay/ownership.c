@@ -489,10 +489,7 @@ step(struct skr_ownership *ownership, bool may_write, bool *is_done,
 static void
 log_shards(struct skr_ownership *ownership)
 {
-    size_t count = 0;
-    for (uint64_t bits = ownership->shards.ours.shards; bits != 0;
-         bits &= bits - 1)
-        count++;
+    int count = __builtin_popcountll(ownership->shards.ours.shards);
     if (count > 0)
         log_active(ownership);
     skr_log(&ownership->settings->log, SKR_LOG_INFO, "relay.share",

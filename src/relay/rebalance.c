@@ -17,10 +17,7 @@ enum {
 static size_t
 count_bits(uint64_t bits)
 {
-    size_t count = 0;
-    for (; bits != 0; bits &= bits - 1)
-        count++;
-    return count;
+    return (size_t)__builtin_popcountll(bits);
 }
 
 // So many of them, spread evenly: shards of a plain queue are blocks of ids,

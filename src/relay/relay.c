@@ -307,25 +307,23 @@ make_routes(struct embedding *embedding, struct skr_error *error)
         skr_url_find(&url, has_topics ? "topic" : "exchange[name]");
     if (own == NULL)
         own = has_topics ? url.path : skr_route_path_exchange(&url);
-    if (own != NULL && own[0] == '\0')
-        own = NULL;
+    bool is_named = own != NULL && own[0] != '\0';
+    if (is_named)
+        own = skr_arena_text(arena, own, strlen(own));
+    skr_url_fini(&url);
     struct skr_routes *routes = skr_arena_take(arena, sizeof(*routes));
     struct skr_route_sender *sender = skr_arena_take(arena, sizeof(*sender));
-    bool is_made = routes != NULL && sender != NULL &&
-                   (own == NULL ||
-                    (own = skr_arena_text(arena, own, strlen(own))) != NULL);
-    if (is_made) {
-        *sender = (struct skr_route_sender){
-            .name = options->name,
-            .topics = has_topics ? SKR_TOPICS_NAME : SKR_TOPICS_NONE,
-            .exchange = has_topics ? NULL : own,
-            .topic = has_topics ? own : NULL,
-        };
-        *routes = (struct skr_routes){.senders = sender};
-        embedding->routes = routes;
-    }
-    skr_url_fini(&url);
-    return is_made ? SKR_OK : skr_fail_memory(error);
+    if (routes == NULL || sender == NULL || (is_named && own == NULL))
+        return skr_fail_memory(error);
+    *sender = (struct skr_route_sender){
+        .name = options->name,
+        .topics = has_topics ? SKR_TOPICS_NAME : SKR_TOPICS_NONE,
+        .exchange = is_named && !has_topics ? own : NULL,
+        .topic = is_named && has_topics ? own : NULL,
+    };
+    *routes = (struct skr_routes){.senders = sender};
+    embedding->routes = routes;
+    return SKR_OK;
 }
 
 static bool

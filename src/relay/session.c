@@ -200,13 +200,6 @@ look_for_writer(struct skr_session *session, struct skr_error *error)
     return SKR_OK;
 }
 
-static enum skr_code
-look_for_others(struct skr_session *session, struct skr_error *error)
-{
-    enum skr_code code = look_for_claims(session, error);
-    return code == SKR_OK ? look_for_writer(session, error) : code;
-}
-
 // Warns of a writer in another time zone, whose rows would be sent hours late,
 // or those that are to wait hours early. is_fresh: the newest row has just been
 // written; otherwise an old time is no sign of anything.
@@ -757,7 +750,9 @@ turn(struct skr_session *session, struct skr_error *error)
     if (code == SKR_OK)
         code = renew_claims(session, error);
     if (code == SKR_OK)
-        code = look_for_others(session, error);
+        code = look_for_claims(session, error);
+    if (code == SKR_OK)
+        code = look_for_writer(session, error);
     if (code == SKR_OK && session->phase == SKR_PHASE_ACTIVE)
         code = fetch_and_send(session, &moved, error);
     if (code == SKR_OK)

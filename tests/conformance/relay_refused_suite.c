@@ -663,6 +663,36 @@ test_a_parked_record_holds_back_its_key_alone(void **state)
     assert_int_equal(fixture->parked, 1);
 }
 
+static bool
+three_are_confirmed(void *user)
+{
+    struct fixture *fixture = user;
+    pthread_mutex_lock(&fixture->fake.lock);
+    bool is_so = fixture->fake.confirmed == 3;
+    pthread_mutex_unlock(&fixture->fake.lock);
+    return is_so;
+}
+
+// The second of the key lies in the next batch; if it was marked now, a relay
+// that is killed would have the first sent once more, behind it.
+static void
+test_a_record_is_marked_after_earlier_ones_of_its_key(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->options.in_flight = 8;
+    skr_fake_set(&fixture->fake, &fixture->fake.withholds, true);
+    insert_records(fixture, "other key", "[\"slow\"]", 1);
+    insert_records(fixture, "k", "[\"good\"]", 2);
+    insert_records(fixture, "new key", "[\"good\"]", 1);
+    start(fixture);
+    assert_true(skr_test_eventually(three_are_confirmed, fixture, WAIT_MS));
+    assert_false(skr_test_eventually(two_records_are_open, fixture, 500));
+    skr_fake_set(&fixture->fake, &fixture->fake.withholds, false);
+    assert_true(skr_test_eventually(no_record_is_open, fixture, WAIT_MS));
+    stop_quickly(fixture);
+    assert_int_equal(count_records(fixture, "good"), 3);
+}
+
 #define KAFKA_OUTBOX(test) \
     cmocka_unit_test_setup_teardown(test, set_up_kafka_outbox, tear_down)
 
@@ -694,6 +724,7 @@ main(void)
         KAFKA_OUTBOX(test_a_record_that_cannot_be_marked_is_sent_once),
         KAFKA_OUTBOX(test_a_new_record_with_the_id_of_a_parked_one_is_sent),
         KAFKA_OUTBOX(test_a_parked_record_holds_back_its_key_alone),
+        KAFKA_OUTBOX(test_a_record_is_marked_after_earlier_ones_of_its_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

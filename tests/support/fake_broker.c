@@ -163,6 +163,24 @@ decide(struct fake_connection *connection, struct skr_published *published)
                  "the fake broker refuses %s", the_fake->got[index].body);
 }
 
+// Puts messages that have to wait behind the others. False: no other is there.
+static bool
+has_next(struct fake_connection *connection)
+{
+    for (size_t left = connection->last - connection->first; left > 0; left--) {
+        size_t at = connection->first;
+        const char *body = the_fake->got[connection->messages[at]].body;
+        if (!the_fake->withholds || strstr(body, "slow") == NULL)
+            return true;
+        if (connection->last == SKR_FAKE_CAPACITY)
+            return false;
+        connection->tags[connection->last] = connection->tags[at];
+        connection->messages[connection->last++] = connection->messages[at];
+        connection->first++;
+    }
+    return false;
+}
+
 static enum skr_code
 fake_results(struct skr_broker *broker, struct skr_published *results,
              size_t capacity, size_t *count, uint32_t timeout_ms,
@@ -176,8 +194,7 @@ fake_results(struct skr_broker *broker, struct skr_published *results,
     connection->status.is_blocked = is_blocked;
     bool holds_back = the_fake->holds_back || is_blocked ||
                       (connection->is_other && the_fake->other_is_silent);
-    while (!holds_back && *count < capacity &&
-           connection->first < connection->last)
+    while (!holds_back && *count < capacity && has_next(connection))
         decide(connection, &results[(*count)++]);
     pthread_mutex_unlock(&the_fake->lock);
     if (*count > 0)
@@ -185,7 +202,7 @@ fake_results(struct skr_broker *broker, struct skr_published *results,
     if (connection->lost)
         return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "the fake broker went away");
-    if (holds_back)
+    if (holds_back || connection->first < connection->last)
         skr_clock_sleep(-1, timeout_ms);
     return SKR_TIMEOUT;
 }

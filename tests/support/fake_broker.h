@@ -30,6 +30,7 @@ struct skr_fake {
     void *user;
     bool holds_back;  // no result is given while this is set
     bool is_down;     // open fails
+    bool withholds;   // no result is given of a message with "slow" in its body
     // The same, of fake://other alone; it lets open() wait, gives no result,
     // or says that it takes nothing on.
     bool other_is_down, other_hangs, other_is_silent, other_is_blocked;

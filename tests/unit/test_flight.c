@@ -102,11 +102,11 @@ test_a_batch_is_finished_when_no_row_is_queued_or_sent(void **state)
 }
 
 static struct skr_flight_batch *
-open_in_partitions(struct skr_flight *flight, uint64_t first, uint64_t second)
+open_with_keys(struct skr_flight *flight, uint64_t first, uint64_t second)
 {
     struct skr_flight_batch *batch = open_rows(flight, 2, 0);
-    batch->rows[0].partition = first;
-    batch->rows[1].partition = second;
+    batch->rows[0].key = first;
+    batch->rows[1].key = second;
     assert_int_equal(skr_flight_note_order(flight, batch, NULL), SKR_OK);
     return batch;
 }
@@ -119,13 +119,13 @@ finish_rows(struct skr_flight_batch *batch)
 }
 
 static void
-test_a_batch_ends_after_those_with_earlier_rows_of_its_partitions(void **state)
+test_a_batch_ends_after_those_with_earlier_rows_of_its_keys(void **state)
 {
     struct skr_flight *flight = *state;
-    struct skr_flight_batch *first = open_in_partitions(flight, 7, 8);
-    struct skr_flight_batch *second = open_in_partitions(flight, 8, 9);
-    struct skr_flight_batch *third = open_in_partitions(flight, 9, 9);
-    struct skr_flight_batch *other = open_in_partitions(flight, 0, 10);
+    struct skr_flight_batch *first = open_with_keys(flight, 7, 8);
+    struct skr_flight_batch *second = open_with_keys(flight, 8, 9);
+    struct skr_flight_batch *third = open_with_keys(flight, 9, 9);
+    struct skr_flight_batch *other = open_with_keys(flight, 0, 10);
     finish_rows(third);
     finish_rows(second);
     assert_null(skr_flight_find_finished(flight));
@@ -142,7 +142,7 @@ test_a_batch_ends_after_those_with_earlier_rows_of_its_partitions(void **state)
     }
     // Nothing is remembered of them.
     assert_int_equal(flight->newest.count, 0);
-    open_in_partitions(flight, 7, 10);
+    open_with_keys(flight, 7, 10);
     finish_rows(&flight->batches[0]);
     assert_ptr_equal(skr_flight_find_finished(flight), &flight->batches[0]);
 }
@@ -210,7 +210,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_every_move_is_in_the_table_or_refused),
         TEST(test_a_batch_is_finished_when_no_row_is_queued_or_sent),
-        TEST(test_a_batch_ends_after_those_with_earlier_rows_of_its_partitions),
+        TEST(test_a_batch_ends_after_those_with_earlier_rows_of_its_keys),
         TEST(test_a_tag_finds_its_row_and_no_later_one),
         TEST(test_rows_that_are_read_ahead_take_no_room),
         TEST(test_there_are_so_many_batches_and_no_more),
