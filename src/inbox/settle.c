@@ -211,6 +211,7 @@ clean(struct skr_consumer *consumer)
                 SKR_LOG_TEXT("error", problem.text));
 }
 
+// A row that cannot be read has no place for the count of a source that counts.
 enum skr_code
 skr_job_count(struct skr_consumer *consumer, struct job *job,
               struct skr_error *error)
@@ -219,7 +220,7 @@ skr_job_count(struct skr_consumer *consumer, struct job *job,
     bool is_tried = job->phase == JOB_PENDING ||
                     job->decision.disposition == SKR_DEAD_LETTER;
     if (!is_tried || !job->incoming->redelivered || source == NULL ||
-        source->can.counts)
+        (source->can.counts && job->incoming->problem.code == SKR_OK))
         return SKR_OK;
     uint32_t count = 0;
     enum skr_code code = skr_consumer_connect_database(consumer, error);

@@ -256,3 +256,43 @@ def test_bad_rows_stay_while_the_failed_table_is_away(ready_shop):
     assert shop.relay_all().returncode == 0
     assert len(shop.failed()) == 1
     assert shop.count("shop", "messenger_outbox") == 0
+
+
+def attempts(shop):
+    return [count for count, in shop.query(
+        "billing", "SELECT count FROM skirnir_attempt")]
+
+
+def test_a_row_that_kills_on_its_way_to_the_failed_ones_is_counted(ready_shop):
+    """It has no headers that a count could stand in."""
+    shop = ready_shop
+    shop.configure(max_retries=1)
+    put_bad(shop, "queue", "messenger_messages", "orders", BODY, "no JSON")
+    for counted in ([], [1], [2]):
+        held = shop.hold_at("consumer.storing", "consume", "orders")
+        assert attempts(shop) == counted
+        held.kill()
+    consumer = shop.start_consumer()
+    consumer.wait_for("consumer.failed")
+    shops.until(lambda: attempts(shop) == [], consumer.log)
+    assert consumer.stop() == 0
+    only_failed(shop, "orders", BODY, "no JSON", ["JSON"])
+
+
+def test_a_row_that_stays_is_told_of_once(ready_shop):
+    """It comes again and again, and is known to be handled."""
+    shop = ready_shop
+    shop.place_orders(1)
+    assert shop.relay_all("-q").returncode == 0
+    shop.open("queue").executescript("""
+        CREATE TRIGGER no_delete BEFORE DELETE ON messenger_messages BEGIN
+            SELECT RAISE(ABORT, 'keep it'); END;
+        CREATE TRIGGER no_mark BEFORE UPDATE ON messenger_messages
+            WHEN NEW.delivered_at LIKE '9999%' BEGIN
+            SELECT RAISE(ABORT, 'keep it'); END;""")
+    consumer = shop.start_consumer("-vv")
+    shops.until(lambda: len(consumer.events("consumer.duplicate")) >= 2,
+                consumer.log)
+    assert consumer.stop() == 0
+    assert len(consumer.events("queue.row_refused")) == 1
+    shop.expect_effects_once()

@@ -529,7 +529,9 @@ finish_settled(struct queue_broker *broker, struct skr_incoming *incoming,
         bool is_refused = item->write == SKR_WRITE_REFUSED;
         incoming[i].was_lost =
             item->lost || (is_refused && item->state != SKR_DONE);
-        if (item->refusal != NULL)
+        if (item->refusal != NULL &&
+            skr_parked_add(&broker->parked,
+                           (struct skr_parked_row){.row = item->row}))
             log_refusal(broker, item);
         drop(&broker->keepalive, item->row);
         if (item->state == SKR_READ)

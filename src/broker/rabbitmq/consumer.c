@@ -308,11 +308,8 @@ on_closed(struct rabbit_broker *broker, const struct skr_amqp_frame *frame,
         skr_amqp_accept_close(&broker->amqp, frame, &reason, error);
     if (code != SKR_OK)
         return code;
-    if (skr_amqp_flush(&broker->amqp, NULL) != SKR_OK)
-        return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "RabbitMQ at %s closed the channel: %s", peer,
-                        reason.text);
-    if (consumer->asked != NULL) {
+    if (skr_amqp_flush(&broker->amqp, NULL) == SKR_OK &&
+        consumer->asked != NULL) {
         skr_rabbit_fail_queue(broker, consumer->asked, "read", &reason);
         return skr_fail_with(error, &reason);
     }
