@@ -119,32 +119,34 @@ skr_arena_format(struct skr_arena *arena, const char *format, ...)
     return text;
 }
 
-void
-skr_arena_reset(struct skr_arena *arena)
+// All but one.
+static void
+free_blocks(struct skr_arena *arena, struct skr_arena_block *kept)
 {
-    struct skr_arena_block *kept = NULL;
     for (struct skr_arena_block *block = arena->blocks, *next; block != NULL;
          block = next) {
         next = block->next;
-        if (kept == NULL && block->size == ORDINARY_SIZE) {
-            kept = block;
-            kept->used = 0;
-        } else {
+        if (block != kept)
             free(block);
-        }
     }
-    if (kept != NULL)
-        kept->next = NULL;
     arena->blocks = kept;
+}
+
+void
+skr_arena_reset(struct skr_arena *arena)
+{
+    struct skr_arena_block *kept = arena->blocks;
+    while (kept != NULL && kept->size != ORDINARY_SIZE)
+        kept = kept->next;
+    free_blocks(arena, kept);
+    if (kept != NULL) {
+        kept->used = 0;
+        kept->next = NULL;
+    }
 }
 
 void
 skr_arena_fini(struct skr_arena *arena)
 {
-    for (struct skr_arena_block *block = arena->blocks, *next; block != NULL;
-         block = next) {
-        next = block->next;
-        free(block);
-    }
-    arena->blocks = NULL;
+    free_blocks(arena, NULL);
 }

@@ -8,13 +8,6 @@
 
 enum { LONGEST_COMPARED = 40 };
 
-static size_t
-least_of(size_t a, size_t b, size_t c)
-{
-    size_t least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
 // How many letters to insert, remove, replace or swap with their neighbour.
 static size_t
 edit_distance(const char *a, size_t a_size, const char *b, size_t b_size)
@@ -27,7 +20,9 @@ edit_distance(const char *a, size_t a_size, const char *b, size_t b_size)
         row[0] = i;
         for (size_t j = 1; j <= b_size; j++) {
             size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
-            row[j] = least_of(replaced, above[j] + 1, row[j - 1] + 1);
+            row[j] = above[j] < row[j - 1] ? above[j] + 1 : row[j - 1] + 1;
+            if (replaced < row[j])
+                row[j] = replaced;
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
                 a[i - 2] == b[j - 1] && before[j - 2] + 1 < row[j])
                 row[j] = before[j - 2] + 1;

@@ -34,19 +34,14 @@ decode(const char *start, const char *end, const char *part, char **decoded,
         }
         int high = end - at > 2 ? skr_text_hex_digit(at[1]) : -1;
         int low = high >= 0 ? skr_text_hex_digit(at[2]) : -1;
-        if (high == 0 && low == 0) {
+        if (low < 0 || (high == 0 && low == 0)) {
             free(out);
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the %s of the DSN holds %%00, a zero byte, which "
-                            "ends every text",
-                            part);
-        }
-        if (low < 0) {
-            free(out);
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the %s of the DSN has a %% that is not followed "
-                            "by two hexadecimal digits; write %% as %%25",
-                            part);
+                            "the %s of the DSN %s", part,
+                            low < 0 ? "has a % that is not followed by two "
+                                      "hexadecimal digits; write % as %25"
+                                    : "holds %00, a zero byte, which ends "
+                                      "every text");
         }
         *to++ = (char)(high << 4 | low);
         at += 2;

@@ -723,17 +723,6 @@ fail_talk(struct skr_child *child, enum said said, struct skr_error *reason)
     return SKR_RETRY;
 }
 
-static enum skr_verdict
-fail_answer(struct skr_child *child, const struct skr_error *problem,
-            struct skr_error *reason)
-{
-    drop(child, 0);
-    skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
-             "the command of %.100s gave an answer that is none: %s",
-             child->message_name, problem->text);
-    return SKR_RETRY;
-}
-
 // The line in output. An answer to an earlier message was one too many: what
 // it says of this one is not known, and it is not this one's fault.
 static enum skr_verdict
@@ -746,7 +735,10 @@ judge(struct skr_child *child, struct skr_error *reason)
     enum skr_code code = skr_child_read_answer(
         child->output.bytes, line_size(child), &arena, &answer, &problem);
     if (code != SKR_OK) {
-        verdict = fail_answer(child, &problem, reason);
+        drop(child, 0);
+        skr_fail(reason, SKR_MALFORMED, SKR_GIVE_UP,
+                 "the command of %.100s gave an answer that is none: %s",
+                 child->message_name, problem.text);
     } else if (answer.number != child->number) {
         drop(child, 0);
         skr_fail(reason, SKR_UNAVAILABLE, SKR_TRY_AGAIN,

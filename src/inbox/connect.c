@@ -30,10 +30,27 @@ log_made(const struct skr_consumer *consumer, const char *table)
     skr_store_log_made(&maker, table);
 }
 
+// To a consumer that is new, what others had recorded is lost without a word.
+static void
+log_inheritance(const struct skr_consumer *consumer)
+{
+    if (!consumer->connection.was_ready && consumer->extras.warns_of_before)
+        skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.inherits",
+                SKR_LOG_TEXT("name", consumer->options.name),
+                SKR_LOG_TEXT("table", consumer->options.deduplication_table),
+                SKR_LOG_TEXT("before", consumer->extras.deduplication_before),
+                SKR_LOG_TEXT("advice",
+                             "messages that are recorded in the table before "
+                             "are acknowledged unhandled; for a consumer that "
+                             "never used it set read_default: false, for one "
+                             "that did read_default: true"));
+}
+
 static enum skr_code
 check_deduplication(struct skr_consumer *consumer, struct skr_error *error)
 {
     struct skr_deduplication *table = consumer->records.table;
+    bool inherits = false;
     enum skr_code code = skr_deduplication_succeed(
         table, consumer->extras.deduplication_before, error);
     if (code == SKR_OK)
@@ -48,7 +65,10 @@ check_deduplication(struct skr_consumer *consumer, struct skr_error *error)
             consumer->db, consumer->options.deduplication_table,
             "message_id, message_name, processed_at", error);
     if (code == SKR_OK)
-        code = skr_deduplication_look_back(table, consumer->db, error);
+        code =
+            skr_deduplication_look_back(table, consumer->db, &inherits, error);
+    if (inherits)
+        log_inheritance(consumer);
     if (code != SKR_MISSING)
         return code;
     return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,

@@ -206,9 +206,8 @@ skr_consumer_handle(struct skr_consumer *consumer, const char *message_name,
                     skr_handler_fn *handler, void *user,
                     struct skr_error *error)
 {
-    return skr_handlers_add(&consumer->handlers, message_name,
-                            &(struct handler){.run = handler, .user = user},
-                            error);
+    const struct handler added = {.run = handler, .user = user};
+    return skr_handlers_add(&consumer->handlers, message_name, &added, error);
 }
 
 enum skr_code
@@ -217,10 +216,9 @@ skr_consumer_handle_without_tx(struct skr_consumer *consumer,
                                skr_handler_fn *handler, void *user,
                                struct skr_error *error)
 {
-    return skr_handlers_add(
-        &consumer->handlers, message_name,
-        &(struct handler){.run = handler, .user = user, .wants_no_tx = true},
-        error);
+    const struct handler added = {
+        .run = handler, .user = user, .wants_no_tx = true};
+    return skr_handlers_add(&consumer->handlers, message_name, &added, error);
 }
 
 bool
@@ -818,26 +816,6 @@ loop(struct skr_consumer *consumer, struct skr_error *error)
 }
 
 static void
-start_budget(struct skr_consumer *consumer)
-{
-    struct skr_consumer_budget *own = &consumer->budget.own;
-    own->messages = consumer->extras.limit;
-    atomic_store(&own->claimed, 0);
-    atomic_store(&own->taken, 0);
-    consumer->budget.shared =
-        consumer->extras.budget != NULL ? consumer->extras.budget : own;
-}
-
-// A stop that comes in between is still told by the first of both.
-static void
-forget_stop(struct skr_consumer *consumer)
-{
-    eventfd_t stops;
-    atomic_store(&consumer->is_stopped, false);
-    eventfd_read(consumer->stop_fd, &stops);
-}
-
-static void
 say_stopped(struct skr_consumer *consumer)
 {
     const struct skr_consumer_counts counts = skr_consumer_counts(consumer);
@@ -858,7 +836,12 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     enum skr_code code = make_dead_letters(consumer, error);
     if (code != SKR_OK)
         return code;
-    start_budget(consumer);
+    struct budget *budget = &consumer->budget;
+    budget->own.messages = consumer->extras.limit;
+    atomic_store(&budget->own.claimed, 0);
+    atomic_store(&budget->own.taken, 0);
+    budget->shared = consumer->extras.budget != NULL ? consumer->extras.budget
+                                                     : &budget->own;
     consumer->connection.was_ready = false;
     consumer->dead_letters.again_ms = 0;
     consumer->sources.retry_again_ms = 0;
@@ -869,7 +852,11 @@ skr_consumer_run(struct skr_consumer *consumer, struct skr_error *error)
     drop_all(consumer);
     skr_beat_end();
     say_stopped(consumer);
-    if (code == SKR_STOPPED)
-        forget_stop(consumer);
+    // A stop that comes in between is still told by the first of both.
+    if (code == SKR_STOPPED) {
+        eventfd_t stops;
+        atomic_store(&consumer->is_stopped, false);
+        eventfd_read(consumer->stop_fd, &stops);
+    }
     return code;
 }

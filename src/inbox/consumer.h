@@ -83,6 +83,7 @@ struct skr_consumer_extras {
     // The table that deduplication_table takes over from; see
     // skr_deduplication_succeed(). Borrowed; NULL: none.
     const char *deduplication_before;
+    bool warns_of_before;  // when it holds what a new consumer never handled
     // So long may all that comes be duplicates before it is said; 0: two
     // minutes.
     uint32_t duplicates_ms;

@@ -162,12 +162,6 @@ set_up(struct skr_consumer *consumer, struct handler *handler)
     handler->trouble = (struct skr_trouble){0};
 }
 
-static const char *
-verdict_word(enum skr_verdict verdict)
-{
-    return verdict == SKR_REJECT ? "reject" : "retry";
-}
-
 static enum skr_verdict
 call_hook(const struct skr_hook *hook, skr_handler_fn *function,
           const struct job *job, struct skr_tx tx, struct skr_error *reason)
@@ -180,7 +174,8 @@ call_hook(const struct skr_hook *hook, skr_handler_fn *function,
         skr_fail(reason, SKR_REFUSED, SKR_GIVE_UP,
                  "a hook %s the handler of %.100s said %s",
                  function == hook->before ? "before" : "after",
-                 job->handler->message_name, verdict_word(verdict));
+                 job->handler->message_name,
+                 verdict == SKR_REJECT ? "reject" : "retry");
     return verdict;
 }
 
@@ -236,7 +231,7 @@ judge_reason(const struct job *job, struct attempt *attempt)
     if (reason->text[0] == '\0')
         skr_fail(reason, SKR_REFUSED, SKR_GIVE_UP,
                  "the handler of %.100s said %s", job->handler->message_name,
-                 verdict_word(attempt->verdict));
+                 attempt->verdict == SKR_REJECT ? "reject" : "retry");
     reason->code = SKR_REFUSED;
     reason->remedy = SKR_GIVE_UP;
     reason->native[0] = '\0';

@@ -473,25 +473,19 @@ write_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
         }
 }
 
-static enum skr_settlement
-find_settlement(const struct job *job)
-{
-    switch (job->decision.disposition) {
-    case SKR_RETRY_AFTER:
-        return job->is_stored ? SKR_SETTLE_ACK : SKR_SETTLE_RETRY;
-    case SKR_DEFER: return SKR_SETTLE_DEFER;
-    case SKR_REQUEUE: return SKR_SETTLE_REQUEUE;
-    case SKR_ACK:
-    case SKR_DEAD_LETTER: break;
-    }
-    return SKR_SETTLE_ACK;
-}
-
 static void
 set_settlement(struct job *job)
 {
+    static const enum skr_settlement settlements[] = {
+        [SKR_ACK] = SKR_SETTLE_ACK,
+        [SKR_DEAD_LETTER] = SKR_SETTLE_ACK,
+        [SKR_RETRY_AFTER] = SKR_SETTLE_RETRY,
+        [SKR_DEFER] = SKR_SETTLE_DEFER,
+        [SKR_REQUEUE] = SKR_SETTLE_REQUEUE};
     struct skr_incoming *incoming = job->incoming;
-    incoming->settlement = find_settlement(job);
+    incoming->settlement = job->is_stored
+                               ? SKR_SETTLE_ACK
+                               : settlements[job->decision.disposition];
     incoming->delay_ms =
         incoming->settlement == SKR_SETTLE_ACK ? 0 : job->decision.delay_ms;
     if (incoming->settlement != SKR_SETTLE_RETRY)

@@ -556,11 +556,8 @@ static enum skr_code
 is_known(struct skr_consumer *consumer, const struct job *jobs,
          const struct job *job, bool *known, struct skr_error *error)
 {
-    *known = false;
-    if (!job->has_id)
-        return SKR_OK;
-    *known = was_run_before(jobs, job);
-    if (*known)
+    *known = job->has_id && was_run_before(jobs, job);
+    if (*known || !job->has_id)
         return SKR_OK;
     enum skr_code code = skr_consumer_connect_database(consumer, error);
     if (code == SKR_OK)

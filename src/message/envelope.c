@@ -175,15 +175,12 @@ skr_envelope_id_header(struct skr_arena *arena, const char *stamp_namespace,
 {
     if (stamp_namespace == NULL)
         stamp_namespace = SKR_DEFAULT_STAMP_NAMESPACE;
-    const char *header = NULL;
-    if (stamp_namespace[0] != '\0') {
-        header = skr_arena_format(arena, SKR_HEADER_STAMP "%s\\MessageIdStamp",
+    *id_header = NULL;
+    if (stamp_namespace[0] == '\0')
+        return SKR_OK;
+    *id_header = skr_arena_format(arena, SKR_HEADER_STAMP "%s\\MessageIdStamp",
                                   stamp_namespace);
-        if (header == NULL)
-            return skr_fail_memory(error);
-    }
-    *id_header = header;
-    return SKR_OK;
+    return *id_header == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 // What concerns the sender's own bookkeeping and would mislead a receiver.

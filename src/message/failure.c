@@ -277,17 +277,15 @@ write_raw(const struct skr_headers *headers, struct skr_text *json,
         return json->broken ? skr_fail_memory(error) : SKR_OK;
     }
     size_t size = strlen(encoded), bytes_size = 0;
-    char *bytes = malloc(size + 1);
-    if (bytes == NULL)
+    if (!skr_text_reserve(json, size))
         return skr_fail_memory(error);
-    bool ok = skr_text_from_base64(encoded, size, bytes, &bytes_size);
-    if (ok)
-        skr_text_add(json, bytes, bytes_size);
-    free(bytes);
-    if (!ok)
+    char *bytes = json->bytes + json->size;
+    if (!skr_text_from_base64(encoded, size, bytes, &bytes_size))
         return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "the header " SKR_HEADER_RAW_BASE64 " is no base64");
-    return json->broken ? skr_fail_memory(error) : SKR_OK;
+    bytes[bytes_size] = '\0';
+    json->size += bytes_size;
+    return SKR_OK;
 }
 
 enum skr_code

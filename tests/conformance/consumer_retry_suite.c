@@ -115,6 +115,56 @@ test_a_table_of_its_own_takes_over_from_the_shared_one(void **state)
     skr_test_run(world->db, "DROP TABLE own_dedup");
 }
 
+static void
+count_inheritances(void *user, enum skr_log_level level, const char *event,
+                   const struct skr_log_field *fields, size_t count)
+{
+    int *inheritances = user;
+    bool is_it = strcmp(event, "consumer.inherits") == 0;
+    *inheritances += is_it;
+    if (!is_it)
+        return;
+    assert_int_equal(level, SKR_LOG_WARNING);
+    assert_int_equal(count, 4);
+    assert_string_equal(fields[1].text, "own_dedup");
+    assert_string_equal(fields[2].text, "message_broker_deduplication");
+    assert_non_null(strstr(fields[3].text, "read_default: false"));
+}
+
+// It is said when it begins, and not to those who have said what they want.
+static void
+test_a_consumer_that_inherits_records_says_so_at_its_start(void **state)
+{
+    struct world *world = *state;
+    static const char before[] = "message_broker_deduplication";
+    int inheritances = 0;
+    world->extras.warns_of_before = true;
+    world->options.log = count_inheritances;
+    world->options.log_user = &inheritances;
+    // Nothing is recorded there yet.
+    handled_with(world, NULL, NULL);
+    handled_with(world, "own_dedup", before);
+    assert_int_equal(inheritances, 0);
+    skr_test_run(world->db, "DROP TABLE own_dedup");
+    send(0, 10);
+    handled_with(world, NULL, NULL);
+    skr_test_run(world->db, "UPDATE message_broker_deduplication SET "
+                            "processed_at = '2020-01-01 00:00:00'");
+    world->extras.warns_of_before = false;
+    handled_with(world, "own_dedup", before);
+    assert_int_equal(inheritances, 0);
+    world->extras.warns_of_before = true;
+    handled_with(world, "own_dedup", before);
+    assert_int_equal(inheritances, 1);
+    // It has records of its own by now.
+    send(20, 1);
+    handled_with(world, "own_dedup", before);
+    assert_int_equal(inheritances, 2);
+    handled_with(world, "own_dedup", before);
+    assert_int_equal(inheritances, 2);
+    skr_test_run(world->db, "DROP TABLE own_dedup");
+}
+
 // A consumer that is new has nothing to take over.
 static void
 test_a_new_consumer_asks_no_other_table(void **state)
@@ -626,6 +676,7 @@ main(void)
         TEST(test_a_count_from_outside_keeps_no_message_from_its_handler),
         TEST(test_a_table_of_its_own_takes_over_from_the_shared_one),
         TEST(test_a_new_consumer_asks_no_other_table),
+        TEST(test_a_consumer_that_inherits_records_says_so_at_its_start),
         TEST(test_a_consumer_that_finds_only_duplicates_says_so_once),
         TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
         TEST(test_retries_in_rows_run_out_into_the_failed_table),

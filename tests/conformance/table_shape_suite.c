@@ -495,13 +495,15 @@ static void
 record_as(const struct fixture *fixture, const char *name, const char *before)
 {
     struct skr_deduplication *records = NULL;
+    bool inherits = false;
     struct skr_error error = {0};
     if (skr_deduplication_new(skr_db_dialect(fixture->db), name, &records,
                               &error) != SKR_OK ||
         skr_deduplication_succeed(records, before, &error) != SKR_OK ||
         skr_deduplication_create(records, fixture->db, &error) != SKR_OK ||
         skr_deduplication_check(records, fixture->db, &error) != SKR_OK ||
-        skr_deduplication_look_back(records, fixture->db, &error) != SKR_OK)
+        skr_deduplication_look_back(records, fixture->db, &inherits, &error) !=
+            SKR_OK)
         fail_msg("%s", error.text);
     skr_deduplication_free(records);
 }

@@ -144,6 +144,8 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
                 struct limits *limits, const struct worker *worker,
                 struct skr_error *error)
 {
+    const struct skr_deduplication_place records =
+        skr_transport_deduplication(config, transport);
     const struct skr_consumer_extras extras = {
         .names = &config->names,
         .failed_time_zone = skr_transport_failed_place(config).place.time_zone,
@@ -153,8 +155,8 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .failure_limit = transport->failure_limit,
         .auto_setup = transport->auto_setup,
         .deduplication_auto_setup = config->deduplication_auto_setup,
-        .deduplication_before =
-            skr_transport_deduplication(config, transport).before,
+        .deduplication_before = records.before,
+        .warns_of_before = !records.before_is_said,
         .budget = &limits->budget,
         .sleep_ms = limits->common.sleep_ms,
         .stop_when_empty = skr_arguments_has(app->arguments, "stop-when-empty"),

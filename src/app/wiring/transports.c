@@ -4,6 +4,8 @@
 
 #include "app/wiring/transports.h"
 
+#include "app/config/yaml_tree.h"
+
 #include "app/drivers.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -274,9 +276,13 @@ skr_transport_deduplication(const struct skr_config *config,
     if (own == NULL ||
         skr_config_same_table(config->inbox_database, own, shared))
         return (struct skr_deduplication_place){.table = shared};
+    const struct skr_yaml_entry *entry =
+        skr_yaml_find(transport->node, "deduplication");
     return (struct skr_deduplication_place){
         .table = own,
         .before = transport->deduplication.reads_default ? shared : NULL,
+        .before_is_said = entry != NULL &&
+                          skr_yaml_find(entry->value, "read_default") != NULL,
     };
 }
 

@@ -79,7 +79,8 @@ struct skr_failed_place {
 // inbox: the shared one, or that of a transport.
 struct skr_deduplication_place {
     const char *table;
-    const char *before;  // see skr_deduplication_succeed(); NULL: none
+    const char *before;   // see skr_deduplication_succeed(); NULL: none
+    bool before_is_said;  // by read_default: it is no default
 };
 struct skr_deduplication_place
 skr_transport_deduplication(const struct skr_config *config,

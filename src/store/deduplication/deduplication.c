@@ -49,6 +49,11 @@ static const char mark_sql[] =
     "WHERE NOT EXISTS (SELECT 1 FROM {table})";
 static const char has_mark_sql[] =
     "SELECT 1 FROM {table} WHERE message_id = {unset_id}";
+static const char inherits_sql[] =
+    "SELECT 1 FROM {before_table} AS earlier, {table} AS mark "
+    "WHERE mark.message_id = {unset_id} "
+    "AND earlier.processed_at < mark.processed_at AND NOT EXISTS "
+    "(SELECT 1 FROM {table} WHERE message_id <> {unset_id}) LIMIT 1";
 // Parameters: ids.
 static const char find_before_sql[] =
     "SELECT 1 FROM {before_table} AS earlier, {table} AS mark "
@@ -74,6 +79,7 @@ struct skr_deduplication {
     const char *before;  // the table that this one took over from; NULL: none
     const char *mark_sql;
     const char *has_mark_sql;
+    const char *inherits_sql;
     const char *find_before_sql[ADMIT_SIZES];
     bool looks_back;  // what that recorded until then counts, too
 };
@@ -94,29 +100,40 @@ fill_admit(struct skr_deduplication *table, size_t which)
     return table->admit_sql[which] != NULL;
 }
 
+struct text {
+    const char *sql, **filled;
+};
+
+// With the names of the table and of the one before it, if there is any.
+static bool
+fill_all(struct skr_deduplication *table, const struct text *texts,
+         size_t count)
+{
+    const struct skr_word words[] = {{"table", table->name},
+                                     {"before_table", table->before}};
+    size_t word_count = table->before == NULL ? 1 : 2;
+    bool ok = true;
+    for (size_t i = 0; i < count; i++) {
+        *texts[i].filled = skr_sql_fill(table->dialect, &table->arena,
+                                        texts[i].sql, words, word_count);
+        ok = ok && *texts[i].filled != NULL;
+    }
+    return ok;
+}
+
 static bool
 fill(struct skr_deduplication *table)
 {
-    const struct skr_word words[] = {{"table", table->name}};
-    for (size_t i = 0; i < ADMIT_SIZES; i++)
-        if (!fill_admit(table, i))
-            return false;
-    const struct {
-        const char *sql_template;
-        const char **sql;
-    } texts[] = {
+    const struct text texts[] = {
         {find_sql, &table->find_sql},
         {forget_sql, &table->forget_sql},
         {find_old_sql, &table->find_old_sql},
         {count_old_sql, &table->count_old_sql},
     };
-    for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
-        *texts[i].sql = skr_sql_fill(table->dialect, &table->arena,
-                                     texts[i].sql_template, words, 1);
-        if (*texts[i].sql == NULL)
-            return false;
-    }
-    return true;
+    bool ok = fill_all(table, texts, SKR_COUNT_OF(texts));
+    for (size_t i = 0; ok && i < ADMIT_SIZES; i++)
+        ok = fill_admit(table, i);
+    return ok;
 }
 
 enum skr_code
@@ -167,14 +184,12 @@ skr_deduplication_succeed(struct skr_deduplication *table, const char *before,
     table->before = skr_arena_text(&table->arena, before, strlen(before));
     if (table->before == NULL)
         return skr_fail_memory(error);
-    const struct skr_word words[] = {{"table", table->name},
-                                     {"before_table", table->before}};
-    table->mark_sql = skr_sql_fill(table->dialect, &table->arena, mark_sql,
-                                   words, SKR_COUNT_OF(words));
-    table->has_mark_sql =
-        skr_sql_fill(table->dialect, &table->arena, has_mark_sql, words,
-                     SKR_COUNT_OF(words));
-    bool ok = table->mark_sql != NULL && table->has_mark_sql != NULL;
+    const struct text texts[] = {
+        {mark_sql, &table->mark_sql},
+        {has_mark_sql, &table->has_mark_sql},
+        {inherits_sql, &table->inherits_sql},
+    };
+    bool ok = fill_all(table, texts, SKR_COUNT_OF(texts));
     for (size_t i = 0; ok && i < ADMIT_SIZES; i++)
         ok = fill_find_before(table, i);
     return ok ? SKR_OK : skr_fail_memory(error);
@@ -247,10 +262,10 @@ skr_deduplication_check(const struct skr_deduplication *table,
 
 enum skr_code
 skr_deduplication_look_back(struct skr_deduplication *table, struct skr_db *db,
-                            struct skr_error *error)
+                            bool *inherits, struct skr_error *error)
 {
     struct skr_error problem = {0};
-    table->looks_back = false;
+    table->looks_back = *inherits = false;
     if (table->before == NULL)
         return SKR_OK;
     enum skr_code code =
@@ -259,10 +274,8 @@ skr_deduplication_look_back(struct skr_deduplication *table, struct skr_db *db,
     if (code != SKR_OK || !table->looks_back)
         return code;
     // Where there never was another, nothing was recorded in it.
-    static const struct skr_id unset;
-    bool found = false;
-    code = find_before(table, skr_db_tx(db), &unset, ADMIT_SIZES - 1, &found,
-                       &problem);
+    code = skr_sql_finds(skr_db_tx(db), table->inherits_sql, SKR_NO_VALUES,
+                         inherits, &problem);
     if (code == SKR_MISSING) {
         table->looks_back = false;
         return SKR_OK;

@@ -24,10 +24,11 @@ skr_deduplication_succeed(struct skr_deduplication *table, const char *before,
                           struct skr_error *error);
 // Finds out whether there is anything to look for in the other table: not once
 // the mark of that moment has been cleaned away, which is as old as what could
-// be found. Until this was called nothing is.
+// be found. Until this was called nothing is. *inherits: there is, and this
+// table has no record of its own yet.
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_look_back(struct skr_deduplication *table, struct skr_db *db,
-                            struct skr_error *error);
+                            bool *inherits, struct skr_error *error);
 
 SKR_MUST_CHECK enum skr_code
 skr_deduplication_setup(const struct skr_deduplication *table,
