@@ -275,16 +275,6 @@ run(void *user)
     return NULL;
 }
 
-static void
-init_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 enum skr_code
 skr_settler_start(const struct skr_relay_settings *settings,
                   const struct skr_ownership *ownership,
@@ -302,14 +292,15 @@ skr_settler_start(const struct skr_relay_settings *settings,
         .first_ms = FIRST_PAUSE_MS, .longest_ms = LONGEST_PAUSE_MS};
     made->give_up_fd = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&made->lock, NULL);
-    init_condition(&made->changed);
+    int failure = skr_condition_init(&made->changed);
     enum skr_code code =
         skr_batch_init(&made->parking.again.batch, MOST_AGAIN, error);
     if (code != SKR_OK) {
         skr_settler_free(made);
         return code;
     }
-    int failure = made->give_up_fd < 0
+    if (failure == 0)
+        failure = made->give_up_fd < 0
                       ? errno
                       : skr_thread_start(&made->thread, run, made);
     if (failure != 0) {

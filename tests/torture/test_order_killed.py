@@ -62,11 +62,17 @@ def arrived(shop):
 
 
 def judge(came, each, most_duplicates):
-    """First occurrences of each key are in order, and none is missing."""
+    """First occurrences of each key are in order, and none is missing. One that
+    is repeated is followed by all later ones, so that the newest is the last."""
     first = list(dict.fromkeys(came))
     for key in range(KEYS):
         assert [number for of, number in first if of == key] == list(
             range(each))
+        last = -1
+        for number in (number for of, number in came if of == key):
+            assert number <= last + 1, (key, came)
+            last = number
+        assert last == each - 1, (key, came)
     assert len(first) == KEYS * each
     assert len(came) - len(first) <= most_duplicates
 
