@@ -140,6 +140,11 @@ def test_packages_hold_the_program_the_libraries_and_what_a_build_needs(
     for page in ("man1/skirnir.1.gz", "man5/skirnir.yaml.5.gz",
                  "man7/skirnir-handler.7.gz", "man3/skirnir.3.gz"):
         assert (tmp_path / "usr/share/man" / page).exists()
+    for file in ("bash-completion/completions/skirnir",
+                 "zsh/vendor-completions/_skirnir",
+                 "fish/vendor_completions.d/skirnir.fish",
+                 "skirnir/prometheus/skirnir.rules.yml"):
+        assert (tmp_path / "usr/share" / file).exists()
     units = {file.name for file in
              (tmp_path / "lib/systemd/system").glob("*.service")}
     assert units == {"skirnir-relay@.service", "skirnir-consume@.service",
