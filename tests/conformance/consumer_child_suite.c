@@ -3,6 +3,7 @@
 // handled, retried or kept, and others are handled.
 #include "consumer_world.h"
 #include "store/deduplication/deduplication.h"
+#include "support/memory_ceiling.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -646,5 +647,6 @@ main(void)
         CASE(test_a_stop_does_not_wait_for_a_child_that_hangs),
         CASE(test_a_program_that_is_not_there_is_refused_at_once),
     };
+    skr_test_limit_memory(SKR_TEST_CEILING_MIB);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "message/headers.h"
+#include "support/memory_ceiling.h"
 
 #include <skirnir/queue.h>
 #include <stdio.h>
@@ -220,5 +221,6 @@ main(void)
         TEST(test_a_missing_table_is_named_with_its_cure),
         TEST(test_bad_options_are_named),
     };
+    skr_test_limit_memory(SKR_TEST_CEILING_MIB);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/memory_ceiling.h"
 #include "fuzz.h"
 
 enum { MAX_SIZE = 64 * 1024, MAX_CUT_SIZE = 4096 };
@@ -51,6 +52,7 @@ main(int argc, char **argv)
         fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
         return 2;
     }
+    skr_test_limit_memory(64);
     int files = 0, failed = 0;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         char path[4096];

@@ -1,5 +1,6 @@
 """The inbox with two hops: a consumer puts each message into a queue table
 once, and handlers work that queue."""
+import base64
 import json
 import uuid
 
@@ -101,6 +102,43 @@ def test_a_message_passes_unchanged(inbox):
     inbox.check("consume", "inbox", "--stop-when-empty")
     assert json.loads(inbox.ask("SELECT headers FROM effects")) == headers
     expect_once(inbox, [identity])
+
+
+def test_what_is_no_text_is_kept_whole_and_others_pass(inbox):
+    """A queue table holds text: such a body is a dead letter of the first hop,
+    as base64, and is never in the queue."""
+    raw = b"\xff\x00\xfe order"
+    inbox.client.publish("", "orders", raw, {
+        "type": ("S", "order.placed"), "X-Message-Id": ("S", str(uuid.uuid4()))})
+    ids = publish(inbox, 1)
+    inbox.check("consume", "orders", "--stop-when-empty")
+    bodies = {body: queue for body, _, queue in inbox.failed()}
+    assert bodies == {'{"n": 0}': "inbox",
+                      base64.b64encode(raw).decode(): "failed.skirnir"}
+    inbox.ask("DELETE FROM messenger_messages WHERE "
+              "queue_name = 'failed.skirnir'")
+    inbox.check("consume", "inbox", "--stop-when-empty")
+    expect_once(inbox, ids)
+
+
+@pytest.mark.parametrize("way, bodies", [("fail", []), ("derive", ["1", "2"])])
+def test_a_message_without_an_id_is_forwarded_where_one_is_derived(
+        inbox, way, bodies):
+    """From a queue table, where its place gives it one, which it keeps."""
+    inbox.set_config(CONFIG, queue="orders", replace=[
+        ("        forward_to: inbox\n    inbox",
+         f"        forward_to: inbox\n        missing_id: {way}\n    inbox")])
+    inbox.write(*((body, '{"type":"order.placed"}') for body in "12"),
+                queue="near", table="messenger_messages")
+    inbox.check("consume", "near", "--stop-when-empty")
+    stored = [(body, headers) for body, headers, queue in inbox.failed()
+              if queue == "inbox"]
+    assert sorted(body for body, _ in stored) == bodies
+    assert len(inbox.failed()) == 2
+    ids = sorted(headers["X-Message-Id"] for _, headers in stored)
+    inbox.check("consume", "inbox", "--stop-when-empty")
+    assert sorted(inbox.ask("SELECT message_id FROM effects").split()) == ids
+    assert number(inbox, RECORDS[0]) == number(inbox, RECORDS[1]) == len(ids)
 
 
 @pytest.mark.alike

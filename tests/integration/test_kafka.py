@@ -376,6 +376,38 @@ def test_records_without_an_id_can_be_given_one(sqlite_world):
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("hop", ["kafka", "inbox"])
+def test_records_are_forwarded_once_with_the_id_that_they_were_given(
+        sqlite_world, hop):
+    """A consumer is killed in either hop. Some have an id of their own."""
+    world = sqlite_world
+    world.set_config(missing_id="derive")
+    text = world.config_path.read_text()
+    world.write_config(text.replace(
+        "    failed:\n", "    inbox: 'queue://default?queue_name=inbox&"
+        "redeliver_timeout=3'\n    failed:\n").replace(
+            "        batch: 20\n", "        batch: 20\n"
+            "        forward_to: inbox\n"))
+    world.check("setup")
+    world.check("setup-deduplication", "--force")
+    world.consume()  # makes the topic
+    produce(world, [f'{{"n":{number}}}' for number in range(50)])
+    world.insert(50, 50)
+    world.relay()
+    if hop == "inbox":
+        world.consume()
+    world.hold_at("consumer.acked", "consume", hop).kill()
+    consumer = world.start("consume", "kafka", "inbox")
+    world.wait_for_effects(100)
+    assert consumer.stop() == 0
+    world.expect_once(100)
+    assert world.ask("SELECT message_id FROM message_broker_deduplication "
+                     "ORDER BY message_id") == world.ask(
+        "SELECT message_id FROM message_broker_deduplication_forward "
+        "WHERE message_name NOT LIKE 'message_broker%' ORDER BY message_id")
+
+
+@pytest.mark.quick
 def test_a_record_that_fails_tells_where_it_stood(sqlite_world):
     """And its handler has its key, also when it is tried again from there."""
     world = sqlite_world

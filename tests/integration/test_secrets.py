@@ -156,7 +156,8 @@ transports:
 handlers: {{order.placed: {{command: [python3, tells.py]{env}}}}}
 """)
     shop.environment |= {"SHOP_URL": "%env(NESTED)%",
-                         "NESTED": shop.url("shop"), "OTHER": "seen"}
+                         "NESTED": shop.url("shop"), "OTHER": "seen",
+                         "PGPASSWORD": "not named"}
     shop.check("setup")
     shop.check("setup-deduplication", "--force")
     shops.write_row(shop.open("shop"), "{}", shops.id_headers(
@@ -167,6 +168,8 @@ handlers: {{order.placed: {{command: [python3, tells.py]{env}}}}}
     assert ("SHOP_URL" in told) == ("SHOP_URL" in env)
     assert ("NESTED" in told) == ("NESTED" in env)
     assert told["OTHER"] == "seen" and told["PATH"]
+    # Nor does it hide what the configuration does not name.
+    assert told["PGPASSWORD"] == "not named"
 
 
 @pytest.mark.parametrize("handler, said", [
