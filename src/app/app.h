@@ -12,6 +12,7 @@
 
 #include <skirnir/skirnir.h>
 
+struct skr_environment;
 struct skr_reload;
 struct skr_report;
 struct skr_app;
@@ -27,6 +28,13 @@ struct skr_aliases {
     // empty report and fills it.
     void (*read)(const struct skr_report *transports,
                  struct skr_report *report);
+    // What the relay of this place among the arguments works by: called from
+    // its thread, before it begins, as long as that may take. The caller frees
+    // the configuration.
+    enum skr_code (*configure)(void *user, struct skr_environment *environment,
+                               size_t index, struct skr_config **config,
+                               struct skr_error *error);
+    void *user;
 };
 
 struct skr_app {

@@ -228,14 +228,14 @@ static enum skr_exit
 run_command(const struct skr_command *command,
             const struct skr_arguments *arguments)
 {
-    const char *format = skr_arguments_find(arguments, "log-format");
-    bool is_json = format != NULL && strcmp(format, "json") == 0;
     struct skr_output output = {
         .level = skr_arguments_has(arguments, "quiet")     ? SKR_LOG_ERROR
                  : skr_arguments_has(arguments, "verbose") ? SKR_LOG_DEBUG
                                                            : SKR_LOG_INFO,
         .each_message = skr_arguments_count(arguments, "verbose") > 1,
-        .form = {.is_json = is_json,
+        .form = {.is_json = skr_arguments_choice(arguments, "log-format",
+                                                 SKR_LOG_FORMAT_TEXT) ==
+                            SKR_LOG_FORMAT_JSON,
                  .event_name = "event",
                  .has_colours = skr_colour_is_wanted(STDERR_FILENO)},
         .fd = STDERR_FILENO,

@@ -328,6 +328,22 @@ def test_kafka_relay_says_what_it_takes_of_its_options(shop, options, told):
     relay.stop()
 
 
+@pytest.mark.parametrize("place", [":65536", "127.0.0.1:0", "8081", ":x"])
+def test_a_port_to_listen_on_has_its_range_named(shop, place):
+    result = shop.run("kafka-relay", "--listen", place, environment=SETTINGS)
+    assert result.returncode == 1
+    assert f"--listen {place}: HOST:PORT or :PORT is needed, with a port " \
+        "from 1 to 65535" in result.stderr
+
+
+def test_each_port_of_a_list_of_brokers_is_checked(shop):
+    result = shop.run("kafka-relay", "--listen=", environment={
+        **SETTINGS, "KAFKA_HOST": "one:9092,two:99999"})
+    assert result.returncode == 1
+    assert "the port of two in the DSN is not a number from 1 to 65535" \
+        in result.stderr
+
+
 @pytest.mark.parametrize("place", ["it's:8081", "%env(HOME)%:8081",
                                    "1'\nhandlers: {}\nx-a: ':8081"], ids=repr)
 def test_kafka_relay_takes_no_place_for_settings(shop, place):

@@ -395,6 +395,37 @@ def test_several_databases_are_served_by_one_process(tmp_path, kind):
         second.leave()
 
 
+@pytest.mark.quick
+def test_a_database_that_is_missing_stops_no_other(sqlite_world):
+    """Each relay looks at its own table, and goes on trying while another can
+    work; alone it ends."""
+    world = sqlite_world
+    late = world.folder / "late" / "two.db"
+    good = world.environment["DB_NAME"]
+    world.environment["DB_NAME"] = f"{late},{good}"
+    relay = world.start("kafka-relay")
+    relay.wait_for("relay.active")
+    world.insert_numbers(10)
+    world.wait_until_done(relay)
+    said, = [json.loads(line) for line in relay.log().splitlines()
+             if "relay.trouble" in line]
+    assert said["name"] == str(late) and str(late) in said["error"]
+    status, text = world.get("/readyz")
+    assert status == 503
+    assert f"{good}: active\n" in text and f"{late}: in trouble\n" in text
+    late.parent.mkdir()
+    shops.until(lambda: world.get("/readyz")[0] == 200, relay.log)
+    assert relay.log().count("kafkarelay.started") == 2
+    assert relay.stop() == 0
+    world.environment["DB_NAME"] = str(late.parent / "no" / "three.db")
+    result = world.run("kafka-relay")
+    assert result.returncode == 1 and "three.db" in result.stderr
+    # A stop is heard meanwhile.
+    waiting = world.start("kafka-relay", "--wait")
+    waiting.wait_for("relay.trouble")
+    assert waiting.stop() == 0
+
+
 def test_removing_asks_and_needs_force_without_a_terminal(sqlite_world):
     world = sqlite_world
     world.check("kafka-relay", "migrate")

@@ -58,13 +58,14 @@ fill(struct skr_report *report)
 }
 
 static void
-assert_table(const struct skr_report *report, struct skr_table_form form,
+assert_table(const struct skr_report *report, size_t width, size_t max_rows,
              const char *expected)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(skr_report_print(report, form, out, NULL), SKR_OK);
+    assert_int_equal(skr_report_print(report, width, max_rows, out, NULL),
+                     SKR_OK);
     fclose(out);
     assert_string_equal(text, expected);
     free(text);
@@ -76,11 +77,11 @@ test_a_table_shows_what_has_a_title_and_is_filled(void **state)
     struct skr_report report;
     (void)state;
     fill(&report);
-    assert_table(&report, (struct skr_table_form){0},
+    assert_table(&report, 0, 0,
                  "TRANSPORT  DEPTH  OLDEST  STATE\n"
                  "a\"b \xff         ~5    119m  active: 3\n"
                  "other          -       -  -\n");
-    assert_table(&report, (struct skr_table_form){.max_rows = 1, .width = 20},
+    assert_table(&report, 20, 1,
                  "TRANSPORT  a\"b \xff\nDEPTH      ~5\nOLDEST     119m\n"
                  "STATE      active: 3\n");
     skr_report_fini(&report);

@@ -21,14 +21,14 @@ static const struct skr_column columns[] = {
     {"partition", "PARTITION", .label = "partition"},
     // The row makes a sample the only one of its kind, whatever becomes of its
     // key.
-    {"row", .label = "head", .kind = SKR_COLUMN_INTEGER},
+    {"row", .label = "head", SKR_AS_INTEGER},
     {"length", "LENGTH", "skirnir_blocked_partition_messages",
      "Messages in a partition whose head waits for a person, that head "
      "included; of the first 100 of a transport.",
-     .kind = SKR_COLUMN_INTEGER},
-    {"length_is_estimate", .kind = SKR_COLUMN_BOOL},
-    {"name", "MESSAGE", .kind = SKR_COLUMN_TEXT},
-    {"error", "ERROR", .kind = SKR_COLUMN_TEXT},
+     SKR_AS_INTEGER},
+    {"length_is_estimate", SKR_AS_TRUTH},
+    {"name", "MESSAGE", SKR_AS_TEXT},
+    {"error", "ERROR", SKR_AS_TEXT},
     {"reason", .label = "reason", .is_hidden = true},
 };
 const struct skr_columns skr_blocked_columns = {columns, SKR_COUNT_OF(columns)};
@@ -107,8 +107,7 @@ skr_blocked_print(const struct skr_partition_stats *stats,
                   const struct skr_report *blocked, size_t width, FILE *out,
                   struct skr_error *error)
 {
-    enum skr_code code = skr_report_print(
-        blocked, (struct skr_table_form){.width = width}, out, error);
+    enum skr_code code = skr_report_print(blocked, width, 0, out, error);
     if (stats->has_more)
         fprintf(out, "\nOf %s there are more than these %zu.\n",
                 stats->transport, stats->blocked_count);

@@ -422,11 +422,11 @@ note_unread(const char *queue, void *user, struct skr_error *error)
 }
 
 static const struct skr_column unread_items[] = {
-    {"database", .kind = SKR_COLUMN_TEXT},
-    {"table", .kind = SKR_COLUMN_TEXT},
-    {"queue", .kind = SKR_COLUMN_TEXT},
-    {"rows", .kind = SKR_COLUMN_INTEGER},
-    {"rows_are_estimate", .kind = SKR_COLUMN_BOOL},
+    {"database", SKR_AS_TEXT},
+    {"table", SKR_AS_TEXT},
+    {"queue", SKR_AS_TEXT},
+    {"rows", SKR_AS_INTEGER},
+    {"rows_are_estimate", SKR_AS_TRUTH},
 };
 const struct skr_columns skr_unread_columns = {unread_items,
                                                SKR_COUNT_OF(unread_items)};
@@ -492,83 +492,80 @@ skr_unread_find(const struct skr_config *config, const char *const *only,
     }
 }
 
-#define INTEGER .kind = SKR_COLUMN_INTEGER
-#define TEXT .kind = SKR_COLUMN_TEXT
-#define TRUTH .kind = SKR_COLUMN_BOOL
-
 static const struct skr_column partition_items[] = {
     {"transport", "ORDERED", .label = "transport", .is_hidden = true},
     {"count", "PARTITIONS", "skirnir_partitions",
-     "Partitions with messages that wait.", INTEGER},
-    {"is_estimate", TRUTH},
+     "Partitions with messages that wait.", SKR_AS_INTEGER},
+    {"is_estimate", SKR_AS_TRUTH},
     {"blocked", "BLOCKED", "skirnir_blocked_partitions",
      "Partitions whose head waits for a person; 100 at most are counted.",
-     INTEGER, .is_hidden = true},
+     SKR_AS_INTEGER, .is_hidden = true},
     {"blocked_messages", NULL, "skirnir_blocked_messages",
-     "Messages in those partitions.", INTEGER, .is_hidden = true},
+     "Messages in those partitions.", SKR_AS_INTEGER, .is_hidden = true},
     {"largest_length", "LENGTH", "skirnir_largest_partition",
-     "Messages in the longest partition.", INTEGER},
-    {"largest", "LARGEST", TEXT},
-    {"oldest_row", "ROW", INTEGER},
-    {"oldest_seconds", "SINCE", .unit = "s", INTEGER},
-    {"oldest", "OLDEST HEAD", TEXT},
+     "Messages in the longest partition.", SKR_AS_INTEGER},
+    {"largest", "LARGEST", SKR_AS_TEXT},
+    {"oldest_row", "ROW", SKR_AS_INTEGER},
+    {"oldest_seconds", "SINCE", .unit = "s", SKR_AS_INTEGER},
+    {"oldest", "OLDEST HEAD", SKR_AS_TEXT},
 };
 static const struct skr_columns partition_columns = {
     partition_items, SKR_COUNT_OF(partition_items)};
 
 static const struct skr_column lag_items[] = {
     {"topic/partition", "PARTITION", .is_hidden = true},
-    {"topic", TEXT},
-    {"partition", INTEGER},
-    {"behind", "BEHIND", INTEGER},
-    {"committed", "COMMITTED", INTEGER},
-    {"end", "END", INTEGER},
+    {"topic", SKR_AS_TEXT},
+    {"partition", SKR_AS_INTEGER},
+    {"behind", "BEHIND", SKR_AS_INTEGER},
+    {"committed", "COMMITTED", SKR_AS_INTEGER},
+    {"end", "END", SKR_AS_INTEGER},
 };
 static const struct skr_columns lag_columns = {lag_items,
                                                SKR_COUNT_OF(lag_items)};
 
 static const struct skr_column transport_items[] = {
     {"transport", "TRANSPORT", .label = "transport"},
-    {"scheme", TEXT},
+    {"scheme", SKR_AS_TEXT},
     {"depth", "DEPTH", "skirnir_queue_depth",
-     "Messages that wait in the transport.", INTEGER},
+     "Messages that wait in the transport.", SKR_AS_INTEGER},
     {"due", "DUE", "skirnir_queue_due", "Messages that may be taken now.",
-     INTEGER},
+     SKR_AS_INTEGER},
     {"in_flight", "IN FLIGHT", "skirnir_queue_in_flight",
-     "Messages that a worker has claimed.", INTEGER},
+     "Messages that a worker has claimed.", SKR_AS_INTEGER},
     {"delayed", "DELAYED", "skirnir_queue_delayed",
-     "Messages whose time has not come.", INTEGER},
+     "Messages whose time has not come.", SKR_AS_INTEGER},
     {"blocked", "BLOCKED", "skirnir_queue_blocked",
-     "Messages that wait for a person.", INTEGER},
-    {"php", INTEGER},
-    {"sent", INTEGER},
-    {"depth_is_estimate", TRUTH},
-    {"sent_is_estimate", TRUTH},
-    {"parts_are_estimates", TRUTH},
+     "Messages that wait for a person.", SKR_AS_INTEGER},
+    {"php", SKR_AS_INTEGER},
+    {"sent", SKR_AS_INTEGER},
+    {"depth_is_estimate", SKR_AS_TRUTH},
+    {"sent_is_estimate", SKR_AS_TRUTH},
+    {"parts_are_estimates", SKR_AS_TRUTH},
     {"consumers", NULL, "skirnir_queue_consumers",
-     "Consumers that the queue has.", INTEGER},
-    {"retries", INTEGER},
+     "Consumers that the queue has.", SKR_AS_INTEGER},
+    {"retries", SKR_AS_INTEGER},
     {"failed", "FAILED", "skirnir_failed_messages",
-     "Failed messages of the transport.", INTEGER},
-    {"failed_is_estimate", TRUTH},
+     "Failed messages of the transport.", SKR_AS_INTEGER},
+    {"failed_is_estimate", SKR_AS_TRUTH},
     {"oldest_seconds", "OLDEST", .kind = SKR_COLUMN_DURATION},
     // Where nothing waits it is 0.
     {"oldest_metric", NULL, "skirnir_queue_oldest_seconds",
-     "How long the oldest message has been due.", INTEGER, .is_hidden = true},
-    {"rates", "IN/OUT", INTEGER, .is_hidden = true},
+     "How long the oldest message has been due.", SKR_AS_INTEGER,
+     .is_hidden = true},
+    {"rates", "IN/OUT", SKR_AS_INTEGER, .is_hidden = true},
     {"state", "STATE", .is_hidden = true},
     {"lags", .kind = SKR_COLUMN_LIST, .nested = &lag_columns},
-    {"active", TRUTH},
-    {"holder", TEXT},
-    {"waiting_for_broker", INTEGER},
+    {"active", SKR_AS_TRUTH},
+    {"holder", SKR_AS_TEXT},
+    {"waiting_for_broker", SKR_AS_INTEGER},
     {"partitions", .kind = SKR_COLUMN_OBJECT, .nested = &partition_columns},
     {"blocked_partitions", .kind = SKR_COLUMN_LIST,
      .nested = &skr_blocked_columns},
-    {"blocked_partitions_are_cut", TRUTH},
-    {"in_per_second", INTEGER},
-    {"out_per_second", INTEGER},
-    {"net_per_second", INTEGER},
-    {"error", TEXT},
+    {"blocked_partitions_are_cut", SKR_AS_TRUTH},
+    {"in_per_second", SKR_AS_INTEGER},
+    {"out_per_second", SKR_AS_INTEGER},
+    {"net_per_second", SKR_AS_INTEGER},
+    {"error", SKR_AS_TEXT},
 };
 static const struct skr_columns transport_columns = {
     transport_items, SKR_COUNT_OF(transport_items)};
@@ -576,9 +573,9 @@ static const struct skr_columns transport_columns = {
 static const struct skr_column columns[] = {
     {"transports", .kind = SKR_COLUMN_LIST, .nested = &transport_columns},
     {"unread_queues", .kind = SKR_COLUMN_LIST, .nested = &skr_unread_columns},
-    {"failed", INTEGER},
-    {"failed_elsewhere", INTEGER},
-    {"failed_is_estimate", TRUTH},
+    {"failed", SKR_AS_INTEGER},
+    {"failed_elsewhere", SKR_AS_INTEGER},
+    {"failed_is_estimate", SKR_AS_TRUTH},
 };
 
 static void

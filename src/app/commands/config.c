@@ -155,11 +155,9 @@ static enum skr_code
 print_keys_as_json(struct skr_error *error)
 {
     static const struct skr_column columns[] = {
-        {"path", .kind = SKR_COLUMN_TEXT},
-        {"type", .kind = SKR_COLUMN_TEXT},
-        {"default", .kind = SKR_COLUMN_TEXT},
-        {"required", .kind = SKR_COLUMN_BOOL},
-        {"help", .kind = SKR_COLUMN_TEXT},
+        {"path", SKR_AS_TEXT},    {"type", SKR_AS_TEXT},
+        {"default", SKR_AS_TEXT}, {"required", SKR_AS_TRUTH},
+        {"help", SKR_AS_TEXT},
     };
     struct skr_report report = {.columns = SKR_COLUMNS(columns)};
     size_t count = 0;

@@ -5,7 +5,6 @@
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/service/supervisor.h"
-#include "app/service/worker_environment.h"
 #include "app/wiring/handlers.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"
@@ -26,11 +25,8 @@ struct limits {
 };
 
 struct worker {
+    struct skr_worker self;
     struct skr_consumer *consumer;
-    const char *name;
-    struct skr_log log;
-    void *health;  // its place there
-    bool is_alone;
 };
 
 // With the queues of --queues as the only ones.
@@ -163,7 +159,8 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .is_over = is_over,
         .user = limits,
         .gives_up = skr_health_gives_up,
-        .gives_up_user = worker->health,
+        .gives_up_user =
+            &worker->self.environment->health.workers[worker->self.index],
         .tell_health = app->log.tell,
         .health_user = app->log.tell_user,
     };
@@ -190,171 +187,124 @@ static void
 say_ended(void *item, enum skr_code code, const struct skr_error *error)
 {
     const struct worker *worker = item;
-    if (code == SKR_OK || worker->is_alone)
+    const struct skr_worker *self = &worker->self;
+    const struct skr_log log =
+        skr_health_log(&self->environment->health, self->index);
+    if (code == SKR_OK || self->is_alone)
         return;
-    skr_log(&worker->log, SKR_LOG_ERROR, "consumer.ended",
-            SKR_LOG_TEXT("name", worker->name),
+    skr_log(&log, SKR_LOG_ERROR, "consumer.ended",
+            SKR_LOG_TEXT("name", self->name),
             SKR_LOG_TEXT("error", error->text));
-    skr_health_tell(&worker->log, SKR_HEALTH_ENDED, 0);
+    skr_health_tell(&log, SKR_HEALTH_ENDED, 0);
 }
 
 static enum skr_code
-open_worker(const struct skr_app *app, const struct skr_config *config,
-            const char *name, struct limits *limits, struct worker *worker,
-            struct skr_error *error)
+open_worker(void *item, void *user, struct skr_error *error)
 {
+    struct worker *worker = item;
+    const struct skr_worker *self = &worker->self;
+    const struct skr_config *config = self->config;
+    const struct skr_app app =
+        skr_environment_app(self->environment, self->index);
     const struct skr_config_transport *transport = NULL;
     const struct skr_broker_ops *unused = NULL;
     enum skr_code code =
-        skr_config_find_transport(config, name, &transport, error);
+        skr_config_find_transport(config, self->name, &transport, error);
     if (code == SKR_OK)
         code = skr_transport_broker(transport, &unused, error);
     if (code == SKR_OK)
         code = skr_app_require_handlers(config, transport, error);
     if (code == SKR_OK)
-        code = skr_app_open_consumer(app, config, transport, &worker->consumer,
+        code = skr_app_open_consumer(&app, config, transport, &worker->consumer,
                                      error);
     if (code == SKR_OK)
-        code = extend_consumer(app, config, transport, limits, worker, error);
-    worker->name = name;
-    worker->log = app->log;
+        code = extend_consumer(&app, config, transport, user, worker, error);
+    if (code == SKR_OK)
+        skr_health_watch(&self->environment->health, self->index,
+                         skr_consumer_pulse(worker->consumer));
     return code;
 }
 
-struct workers {
-    struct worker *items;
-    size_t count;
-};
+static void
+close_worker(void *item)
+{
+    const struct worker *worker = item;
+    skr_consumer_close(worker->consumer);
+}
 
 static const struct skr_column columns[] = {
     {"transport", .label = "transport"},
     {"handled", NULL, "skirnir_consumer_handled_total",
-     "Messages whose effects are committed.", .kind = SKR_COLUMN_INTEGER},
+     "Messages whose effects are committed.", SKR_AS_INTEGER},
     {"duplicates", NULL, "skirnir_consumer_duplicates_total",
-     "Messages that were handled before.", .kind = SKR_COLUMN_INTEGER},
+     "Messages that were handled before.", SKR_AS_INTEGER},
     {"retried", NULL, "skirnir_consumer_retried_total",
-     "Messages whose handling failed and is tried again.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Messages whose handling failed and is tried again.", SKR_AS_INTEGER},
     {"failed", NULL, "skirnir_consumer_failed_total",
-     "Messages that were moved to the failed ones.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Messages that were moved to the failed ones.", SKR_AS_INTEGER},
     {"ignored", NULL, "skirnir_consumer_ignored_total",
-     "Messages without a handler that were ignored.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Messages without a handler that were ignored.", SKR_AS_INTEGER},
     {"handler_duration_seconds", NULL,
      "skirnir_consumer_handler_duration_seconds",
-     "How long handlers took, whatever they said.",
-     .kind = SKR_COLUMN_HISTOGRAM},
+     "How long handlers took, whatever they said.", SKR_AS_TIMES},
     {"latency_seconds", NULL, "skirnir_consumer_latency_seconds",
      "From the time in the id of a message to the commit "
      "of its effects.",
-     .kind = SKR_COLUMN_HISTOGRAM},
+     SKR_AS_TIMES},
     {"oldest_seconds", NULL, "skirnir_consumer_oldest_seconds",
-     "Age of the oldest message that the broker gave last.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Age of the oldest message that the broker gave last.", SKR_AS_INTEGER},
 };
 
 static void
-read_counters(void *user, struct skr_report *report)
+read_counters(void *item, struct skr_report *report)
 {
-    const struct workers *workers = user;
-    report->columns = SKR_COLUMNS(columns);
-    for (size_t i = 0; i < workers->count; i++) {
-        const struct worker *worker = &workers->items[i];
-        struct skr_consumer_counts counts =
-            skr_consumer_counts(worker->consumer);
-        skr_report_row_of(report, worker->name);
-        skr_report_sum(report, "handled", counts.handled);
-        skr_report_sum(report, "duplicates", counts.duplicates);
-        skr_report_sum(report, "retried", counts.retried);
-        skr_report_sum(report, "failed", counts.failed);
-        skr_report_sum(report, "ignored", counts.ignored);
-        skr_report_times(report, "handler_duration_seconds", counts.handling);
-        skr_report_times(report, "latency_seconds", counts.latency);
-        skr_report_greatest(report, "oldest_seconds",
-                            counts.oldest_us / 1000000);
-    }
+    const struct worker *worker = item;
+    struct skr_consumer_counts counts = skr_consumer_counts(worker->consumer);
+    skr_report_sum(report, "handled", counts.handled);
+    skr_report_sum(report, "duplicates", counts.duplicates);
+    skr_report_sum(report, "retried", counts.retried);
+    skr_report_sum(report, "failed", counts.failed);
+    skr_report_sum(report, "ignored", counts.ignored);
+    skr_report_times(report, "handler_duration_seconds", counts.handling);
+    skr_report_times(report, "latency_seconds", counts.latency);
+    skr_report_greatest(report, "oldest_seconds", counts.oldest_us / 1000000);
 }
 
+// Once for all consumers of a transport.
 static void
-say_started(const struct skr_app *app, const struct skr_config *config,
-            size_t each)
+say_started(void *item)
 {
-    const struct skr_arguments *arguments = app->arguments;
+    const struct worker *worker = item;
+    const struct skr_worker *self = &worker->self;
+    const struct skr_app *app = &self->environment->app;
     const struct skr_config_transport *transport = NULL;
-    for (size_t i = 0; i < arguments->positional_count; i++)
-        if (skr_config_find_transport(config, arguments->positional[i],
-                                      &transport, NULL) == SKR_OK)
-            skr_environment_say_consumers(app, config, transport, each);
-}
-
-static enum skr_code
-open_and_run(struct skr_environment *environment,
-             const struct skr_config *config, struct limits *limits,
-             struct workers *workers, size_t each, struct skr_error *error)
-{
-    const struct skr_arguments *arguments = environment->app.arguments;
-    size_t wanted = each * arguments->positional_count;
-    enum skr_code code = SKR_OK;
-    while (code == SKR_OK && workers->count < wanted) {
-        workers->items[workers->count].is_alone = wanted == 1;
-        workers->items[workers->count].health =
-            &environment->health.workers[workers->count];
-        const struct skr_app app =
-            skr_environment_app(environment, workers->count);
-        code = open_worker(&app, config,
-                           arguments->positional[workers->count / each], limits,
-                           &workers->items[workers->count], error);
-        if (code == SKR_OK)
-            skr_health_watch(
-                &environment->health, workers->count,
-                skr_consumer_pulse(workers->items[workers->count].consumer));
-        workers->count++;
-    }
-    if (code == SKR_OK)
-        say_started(&environment->app, config, each);
-    if (code == SKR_OK)
-        code =
-            skr_environment_start(environment, read_counters, workers, error);
-    const struct skr_task task = {
-        .run = run_worker,
-        .stop = stop_worker,
-        .ended = say_ended,
-        .items = workers->items,
-        .item_size = sizeof(workers->items[0]),
-        .count = workers->count,
-        .environment = environment,
-    };
-    if (code == SKR_OK)
-        code = skr_tasks_run(&environment->app, &task, error);
-    skr_environment_stop(environment);
-    for (size_t i = 0; i < workers->count; i++)
-        skr_consumer_close(workers->items[i].consumer);
-    return code;
+    size_t each = (size_t)skr_arguments_number(app->arguments, "consumers", 1);
+    if (self->index % each == 0 &&
+        skr_config_find_transport(self->config, self->name, &transport, NULL) ==
+            SKR_OK)
+        skr_environment_say_consumers(app, self->config, transport, each);
 }
 
 static enum skr_code
 run_consumers(const struct skr_app *app, const struct skr_config *config,
               struct skr_error *error)
 {
-    const struct skr_arguments *arguments = app->arguments;
-    size_t each = (size_t)skr_arguments_number(arguments, "consumers", 1);
-    struct skr_environment environment;
     struct limits limits;
-    struct workers workers = {
-        .items =
-            calloc(each * arguments->positional_count, sizeof(*workers.items))};
-    if (workers.items == NULL)
-        return skr_fail_memory(error);
+    const struct skr_task task = {
+        .worker_size = sizeof(struct worker),
+        .each = (size_t)skr_arguments_number(app->arguments, "consumers", 1),
+        .user = &limits,
+        .open = open_worker,
+        .say_started = say_started,
+        .run = run_worker,
+        .stop = stop_worker,
+        .ended = say_ended,
+        .close = close_worker,
+        .columns = SKR_COLUMNS(columns),
+        .read = read_counters,
+    };
     init_limits(app, &limits);
-    enum skr_code code =
-        skr_environment_init(&environment, app, config, each, error);
-    if (code == SKR_OK) {
-        code =
-            open_and_run(&environment, config, &limits, &workers, each, error);
-        skr_environment_fini(&environment);
-    }
-    free(workers.items);
+    enum skr_code code = skr_tasks_run(app, config, &task, error);
     pthread_mutex_destroy(&limits.mutex);
     return code;
 }

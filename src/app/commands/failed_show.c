@@ -145,25 +145,25 @@ print_headers(const struct skr_failed_found *found)
 
 static const struct skr_column columns[] = {
     {"several", "DATABASE", .is_hidden = true},
-    {"blocked_head", .kind = SKR_COLUMN_TEXT},
-    {"partition", .kind = SKR_COLUMN_TEXT},
-    {"number", "ID", .kind = SKR_COLUMN_INTEGER},
-    {"row", .kind = SKR_COLUMN_INTEGER},
-    {"database", .kind = SKR_COLUMN_TEXT},
-    {"queue", .kind = SKR_COLUMN_TEXT},
-    {"failed_at", "FAILED AT", .kind = SKR_COLUMN_TEXT},
-    {"published_at", .kind = SKR_COLUMN_TEXT},
-    {"transport", "TRANSPORT", .kind = SKR_COLUMN_TEXT},
-    {"name", "MESSAGE", .kind = SKR_COLUMN_TEXT},
-    {"class", .kind = SKR_COLUMN_TEXT},
-    {"id", .kind = SKR_COLUMN_TEXT},
-    {"retries", "RETRIES", .kind = SKR_COLUMN_INTEGER},
-    {"error", "ERROR", .kind = SKR_COLUMN_TEXT},
-    {"error_class", .kind = SKR_COLUMN_TEXT},
-    {"error_code", .kind = SKR_COLUMN_TEXT},
+    {"blocked_head", SKR_AS_TEXT},
+    {"partition", SKR_AS_TEXT},
+    {"number", "ID", SKR_AS_INTEGER},
+    {"row", SKR_AS_INTEGER},
+    {"database", SKR_AS_TEXT},
+    {"queue", SKR_AS_TEXT},
+    {"failed_at", "FAILED AT", SKR_AS_TEXT},
+    {"published_at", SKR_AS_TEXT},
+    {"transport", "TRANSPORT", SKR_AS_TEXT},
+    {"name", "MESSAGE", SKR_AS_TEXT},
+    {"class", SKR_AS_TEXT},
+    {"id", SKR_AS_TEXT},
+    {"retries", "RETRIES", SKR_AS_INTEGER},
+    {"error", "ERROR", SKR_AS_TEXT},
+    {"error_class", SKR_AS_TEXT},
+    {"error_code", SKR_AS_TEXT},
     {"headers", .kind = SKR_COLUMN_JSON},
-    {"body", .kind = SKR_COLUMN_TEXT},
-    {"body_base64", .kind = SKR_COLUMN_TEXT},
+    {"body", SKR_AS_TEXT},
+    {"body_base64", SKR_AS_TEXT},
 };
 
 static void
@@ -259,12 +259,12 @@ list_one(const struct skr_failed_found *found, void *user,
 static enum skr_code
 print_list(const struct list *list, struct skr_error *error)
 {
-    const struct skr_table_form form = {.width = skr_terminal_width(stdout)};
     if (list->count == 0) {
         printf("No failed messages match.\n");
         return SKR_OK;
     }
-    enum skr_code code = skr_report_print(&list->report, form, stdout, error);
+    enum skr_code code = skr_report_print(
+        &list->report, skr_terminal_width(stdout), 0, stdout, error);
     if (code == SKR_OK && list->has_more)
         printf("The newest %llu are shown; --max=N shows more.\n",
                (unsigned long long)list->count);
@@ -350,12 +350,12 @@ show_list(const struct skr_app *app, struct skr_failed_session *session,
 // Messages that failed for the same reason, whatever numbers its text has.
 static const struct skr_column group_columns[] = {
     {"key", .is_hidden = true},
-    {"count", "COUNT", .kind = SKR_COLUMN_INTEGER},
-    {"transport", "TRANSPORT", .kind = SKR_COLUMN_TEXT},
-    {"newest", "NEWEST", .kind = SKR_COLUMN_INTEGER},
-    {"newest_at", "AT", .kind = SKR_COLUMN_TEXT},
-    {"error_class", "CLASS", .kind = SKR_COLUMN_TEXT},
-    {"error", "ERROR", .kind = SKR_COLUMN_TEXT},
+    {"count", "COUNT", SKR_AS_INTEGER},
+    {"transport", "TRANSPORT", SKR_AS_TEXT},
+    {"newest", "NEWEST", SKR_AS_INTEGER},
+    {"newest_at", "AT", SKR_AS_TEXT},
+    {"error_class", "CLASS", SKR_AS_TEXT},
+    {"error", "ERROR", SKR_AS_TEXT},
 };
 
 static char *
@@ -413,12 +413,12 @@ group_one(const struct skr_failed_found *found, void *user,
 static enum skr_code
 print_groups(const struct groups *groups, struct skr_error *error)
 {
-    const struct skr_table_form form = {.width = skr_terminal_width(stdout)};
     if (skr_report_rows(&groups->report) == 0) {
         printf("No failed messages match.\n");
         return SKR_OK;
     }
-    enum skr_code code = skr_report_print(&groups->report, form, stdout, error);
+    enum skr_code code = skr_report_print(
+        &groups->report, skr_terminal_width(stdout), 0, stdout, error);
     if (groups->is_full)
         printf("There are more than %d different errors.\n", MOST_GROUPS);
     return code;

@@ -9,9 +9,9 @@
 #include "app/console/progress.h"
 #include "app/console/signals.h"
 #include "app/console/terminal.h"
-#include "app/drivers.h"
 #include "app/report/report.h"
 #include "app/service/cleaner.h"
+#include "app/service/supervisor.h"
 #include "app/wiring/transports.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -39,45 +39,60 @@ enum {
     MOST_LISTED = 10000,
 };
 
-// On standard error: what is asked for stands on standard output.
-static void
-say_wait(const char *name, const struct skr_error *error)
+// How long a database is waited for that may start together with us.
+struct patience {
+    const struct skr_kafka_relay *relay;
+    size_t index;
+    struct skr_environment *environment;  // NULL: it is no relay that waits
+    struct skr_trouble trouble;
+    int tries;
+};
+
+// Whether there is to be another attempt, after a pause. With --wait there is
+// always; of several relays one goes on trying as long as another can work. If
+// not, the error says why: SKR_STOPPED after a signal.
+static bool
+waits_on(struct patience *patience, struct skr_error *error)
 {
-    const struct skr_output said = {.fd = STDERR_FILENO};
-    skr_output_say(&said, SKR_LOG_WARNING,
-                   "skirnir kafka-relay: database %s is waited for, %d s at "
-                   "most: %s",
-                   name, OPEN_TRIES * OPEN_PAUSE_MS / 1000, error->text);
+    const struct skr_kafka_relay *relay = patience->relay;
+    const char *name = relay->config->transports[patience->index].name;
+    struct skr_environment *environment = patience->environment;
+    bool waits = skr_arguments_has(&relay->arguments, "wait");
+    bool is_over =
+        skr_error_is_lasting(error) || ++patience->tries >= OPEN_TRIES;
+    const struct skr_log log =
+        environment == NULL
+            ? relay->app.log
+            : skr_health_log(&environment->health, patience->index);
+    if (is_over && !waits &&
+        (environment == NULL || skr_health_gives_up(log.tell_user)))
+        return false;
+    // The output of a service is its log.
+    if (waits || relay->app.output == &relay->output)
+        skr_trouble_report(&patience->trouble, &log, SKR_TROUBLE_RELAY,
+                           "relay.trouble", name, error);
+    else if (patience->tries == 1)
+        skr_output_say(relay->app.output, SKR_LOG_WARNING,
+                       "skirnir kafka-relay: database %s is waited for, %d s "
+                       "at most: %s",
+                       name, OPEN_TRIES * OPEN_PAUSE_MS / 1000, error->text);
+    // A signal need not interrupt it: other threads sleep there, too.
+    skr_clock_sleep(relay->wake_fd, OPEN_PAUSE_MS);
+    if (!skr_signals_ask_stop())
+        return true;
+    skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
+    return false;
 }
 
-// Opens one of the databases, patiently: it may start together with us. With
-// creates, one that is a file is made. With --wait it waits without end, and
-// says for what each minute. SKR_STOPPED: a signal asked for a stop.
+// With creates, a database that is a file is made.
 static enum skr_code
-open_database(const struct skr_kafka_relay *relay, size_t index, bool creates,
-              struct skr_db **db, struct skr_error *error)
+open_once(const struct skr_config_database *database, bool creates,
+          struct skr_db **db, struct skr_error *error)
 {
-    const struct skr_config_database *database =
-        &relay->config->databases[index];
-    bool waits = skr_arguments_has(&relay->arguments, "wait");
-    struct skr_trouble trouble = {.repeats = 0};
     const struct skr_db_ops *ops = NULL;
     enum skr_code code = skr_transport_database(database, &ops, error);
-    if (code != SKR_OK)
-        return code;
-    for (int tries = 0; tries < OPEN_TRIES || waits; tries++) {
+    if (code == SKR_OK)
         code = skr_db_open_or_create(ops, database->url, creates, db, error);
-        if (code == SKR_OK || (skr_error_is_lasting(error) && !waits))
-            break;
-        if (waits)
-            skr_trouble_report(&trouble, &relay->app.log, SKR_TROUBLE_RELAY,
-                               "relay.trouble", database->name, error);
-        else if (tries == 0)
-            say_wait(database->name, error);
-        if (skr_clock_sleep(relay->wake_fd, OPEN_PAUSE_MS) &&
-            skr_signals_ask_stop())
-            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stopped");
-    }
     // The driver advises by the command that makes files from a configuration.
     if (code == SKR_MISSING && ops->is_file)
         return skr_fail(error, code, SKR_RECONNECT,
@@ -86,10 +101,25 @@ open_database(const struct skr_kafka_relay *relay, size_t index, bool creates,
     return code;
 }
 
-// Makes the table where it is missing.
+// For a command or a job.
 static enum skr_code
-look_at_table(struct skr_kafka_relay *relay, size_t index,
-              struct skr_error *error)
+open_database(const struct skr_kafka_relay *relay, size_t index, bool creates,
+              struct skr_db **db, struct skr_error *error)
+{
+    struct patience patience = {.relay = relay, .index = index};
+    const struct skr_config_database *database =
+        &relay->config->databases[index];
+    while (open_once(database, creates, db, error) != SKR_OK)
+        if (!waits_on(&patience, error))
+            return error->code;
+    return SKR_OK;
+}
+
+// Makes the table where it is missing. A table that others made decides what is
+// not set.
+static enum skr_code
+look_at_table(const struct skr_kafka_relay *relay, size_t index,
+              bool *is_others, struct skr_error *error)
 {
     const struct skr_config_transport *outbox =
         &relay->config->transports[index];
@@ -99,7 +129,7 @@ look_at_table(struct skr_kafka_relay *relay, size_t index,
     enum skr_code code =
         skr_transport_table(relay->config, outbox, &table, error);
     if (code == SKR_OK)
-        code = open_database(relay, index, outbox->auto_setup, &db, error);
+        code = open_once(outbox->database, outbox->auto_setup, &db, error);
     if (code == SKR_OK)
         code =
             skr_kafka_outbox_find_maker(table, db, &is_there, &is_ours, error);
@@ -107,7 +137,7 @@ look_at_table(struct skr_kafka_relay *relay, size_t index,
         code = skr_store_create(table, db, error);
     if (code == SKR_OK)
         code = table->admin->check(table, db, error);
-    relay->is_others[index] = is_there && !is_ours;
+    *is_others = is_there && !is_ours;
     skr_db_close(db);
     skr_store_free(table);
     if (code != SKR_OK)
@@ -142,9 +172,9 @@ find_parameter(const struct skr_url *url, const char *name,
 
 // Said whatever the level: it decides what becomes of rows, and where keys go.
 static void
-say_start(const struct skr_kafka_relay *relay, size_t index, bool polls)
+say_start(const struct skr_kafka_relay *relay, const struct skr_config *config,
+          size_t index)
 {
-    const struct skr_config *config = relay->config;
     const struct skr_config_transport *outbox = &config->transports[index];
     struct skr_output output = relay->output;
     const struct skr_log log = {.write = skr_output_log, .user = &output};
@@ -165,7 +195,10 @@ say_start(const struct skr_kafka_relay *relay, size_t index, bool polls)
         SKR_LOG_TEXT("source", source == NULL ? "" : source),
         SKR_LOG_TEXT("table", outbox->place.table),
         SKR_LOG_TEXT("brokers", hosts),
-        SKR_LOG_TEXT("polling", polls ? "on" : "disabled"),
+        SKR_LOG_TEXT("polling",
+                     skr_arguments_is_on(&relay->arguments, "polling-disabled")
+                         ? "disabled"
+                         : "on"),
         SKR_LOG_TEXT("on_success",
                      outbox->relay.on_success == SKR_ON_SUCCESS_KEEP
                          ? "mark"
@@ -177,39 +210,6 @@ say_start(const struct skr_kafka_relay *relay, size_t index, bool polls)
         skr_url_fini(&url);
     free(text);
     free(source);
-}
-
-static void
-warn_of_exposure(const struct skr_kafka_relay *relay, skr_exposure_fn *exposure,
-                 const char *text)
-{
-    struct skr_url url;
-    char said[SKR_EXPOSURE_SIZE] = "";
-    if (skr_url_parse(text, &url, NULL) != SKR_OK)
-        return;
-    exposure(&url, said);
-    if (said[0] != '\0')
-        skr_log(&relay->app.log, SKR_LOG_WARNING, "kafkarelay.plaintext",
-                SKR_LOG_TEXT("cure", said));
-    skr_url_fini(&url);
-}
-
-// All databases have one host and one password, and so have the brokers.
-static void
-warn_of_exposures(const struct skr_kafka_relay *relay)
-{
-    const struct skr_config *config = relay->config;
-    const struct skr_db_ops *database = NULL;
-    const struct skr_broker_ops *kafka = skr_driver_find_broker("kafka");
-    char *url = NULL;
-    if (skr_transport_database(&config->databases[0], &database, NULL) ==
-        SKR_OK)
-        warn_of_exposure(relay, database->exposure, config->databases[0].url);
-    if (kafka != NULL && config->transport_count > config->database_count &&
-        skr_config_broker_url(&config->transports[config->database_count], &url,
-                              NULL) == SKR_OK)
-        warn_of_exposure(relay, kafka->exposure, url);
-    free(url);
 }
 
 // A connection to the first address of the host that takes one; each is waited
@@ -269,13 +269,11 @@ is_healthy(const struct skr_app *app, const struct skr_config *config,
 
 static const struct skr_column columns[] = {
     {"queue_size", NULL, "kafka_outbox_queue_size",
-     "Rows that are not published, errored ones included.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Rows that are not published, errored ones included.", SKR_AS_INTEGER},
     {"total_size", NULL, "kafka_outbox_total_size",
-     "Rows of the table; beyond 100,000 an estimate.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Rows of the table; beyond 100,000 an estimate.", SKR_AS_INTEGER},
     {"errored_size", NULL, "kafka_outbox_errored_size",
-     "Rows that no relay publishes any more.", .kind = SKR_COLUMN_INTEGER},
+     "Rows that no relay publishes any more.", SKR_AS_INTEGER},
 };
 
 // Of what figures of all transports its metrics are the sum.
@@ -304,11 +302,38 @@ read_metrics(const struct skr_report *transports, struct skr_report *report)
                     ->number);
 }
 
-static const struct skr_aliases aliases = {
-    .listen = "--listen or HTTP_LISTEN",
-    .is_healthy = is_healthy,
-    .read = read_metrics,
-};
+// What a relay of this database works by, which its table decides in part.
+static enum skr_code
+configure(void *user, struct skr_environment *environment, size_t index,
+          struct skr_config **config, struct skr_error *error)
+{
+    const struct skr_kafka_relay *relay = user;
+    struct patience patience = {
+        .relay = relay, .index = index, .environment = environment};
+    bool is_others = false;
+    while (look_at_table(relay, index, &is_others, error) != SKR_OK)
+        if (!waits_on(&patience, error))
+            return error->code;
+    enum skr_code code =
+        skr_kafka_relay_configure(relay, is_others, index == 0, config, error);
+    if (code == SKR_OK)
+        say_start(relay, *config, index);
+    return code;
+}
+
+// Where nothing is published tables are made all the same.
+static enum skr_code
+look_at_all(struct skr_kafka_relay *relay, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < relay->config->database_count && code == SKR_OK;
+         i++) {
+        struct skr_config *config = NULL;
+        code = configure(relay, NULL, i, &config, error);
+        skr_config_free(config);
+    }
+    return code;
+}
 
 // --sleep of `relay` is POLL_FREQUENCY_MS.
 static enum skr_code
@@ -332,22 +357,25 @@ run_service(struct skr_kafka_relay *relay, struct skr_error *error)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "--kafka-host, or KAFKA_HOST in the environment, is "
                         "needed");
+    const struct skr_aliases aliases = {
+        .listen = "--listen or HTTP_LISTEN",
+        .is_healthy = is_healthy,
+        .read = read_metrics,
+        .configure = configure,
+        .user = relay,
+    };
     relay->wake_fd = skr_signals_watch();
     enum skr_code code = give_sleep(arguments, seconds, error);
-    for (size_t i = 0; i < arguments->positional_count && code == SKR_OK; i++)
-        code = look_at_table(relay, i, error);
-    if (code == SKR_OK)
-        code = skr_kafka_relay_configure(relay, error);
-    if (code != SKR_OK)
-        return code == SKR_STOPPED ? SKR_OK : code;
-    warn_of_exposures(relay);
-    for (size_t i = 0; i < arguments->positional_count; i++)
-        say_start(relay, i, polls);
+    if (code == SKR_OK && !polls)
+        code = look_at_all(relay, error);
     // Of no transport nothing is published.
     if (!polls)
         arguments->positional_count = 0;
     relay->app.aliases = &aliases;
-    return skr_relay_run_configured(&relay->app, relay->config, error);
+    if (code == SKR_OK)
+        code = skr_relay_run_configured(&relay->app, relay->config, error);
+    relay->app.aliases = NULL;
+    return code == SKR_STOPPED ? SKR_OK : code;
 }
 
 static enum skr_code
@@ -529,13 +557,13 @@ struct chore {
 
 // A row of show; of the others how many there were in a database.
 static const struct skr_column errored_columns[] = {
-    {"database", "DATABASE", .kind = SKR_COLUMN_TEXT},
-    {"id", "ID", .kind = SKR_COLUMN_INTEGER},
-    {"topic", "TOPIC", .kind = SKR_COLUMN_TEXT},
-    {"attempts", "ATTEMPTS", .kind = SKR_COLUMN_INTEGER},
-    {"created_at", "CREATED AT", .kind = SKR_COLUMN_TEXT},
-    {"error", "ERROR", .kind = SKR_COLUMN_TEXT},
-    {"rows", "ROWS", .kind = SKR_COLUMN_INTEGER},
+    {"database", "DATABASE", SKR_AS_TEXT},
+    {"id", "ID", SKR_AS_INTEGER},
+    {"topic", "TOPIC", SKR_AS_TEXT},
+    {"attempts", "ATTEMPTS", SKR_AS_INTEGER},
+    {"created_at", "CREATED AT", SKR_AS_TEXT},
+    {"error", "ERROR", SKR_AS_TEXT},
+    {"rows", "ROWS", SKR_AS_INTEGER},
 };
 
 static enum skr_code
@@ -690,12 +718,12 @@ ask(struct errand *errand, bool *is_wanted, struct skr_error *error)
 static enum skr_code
 print_errored(const struct errand *errand, struct skr_error *error)
 {
-    const struct skr_table_form form = {.width = skr_terminal_width(stdout)};
     if (skr_arguments_has(&errand->relay->arguments, "json"))
         return skr_report_print_json(&errand->report, error);
     if (skr_report_rows(&errand->report) == 0)
         return SKR_OK;
-    enum skr_code code = skr_report_print(&errand->report, form, stdout, error);
+    enum skr_code code = skr_report_print(
+        &errand->report, skr_terminal_width(stdout), 0, stdout, error);
     if (errand->found > MOST_LISTED)
         printf("The first %d of %llu are shown.\n", MOST_LISTED,
                (unsigned long long)errand->found);

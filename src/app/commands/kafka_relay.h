@@ -20,11 +20,8 @@ struct skr_kafka_relay {
     struct skr_app app;        // of these two
     struct skr_arena arena;    // the names
     struct skr_kafka_outbox_options table;
-    // Whether the table of a database was made by another program, which
-    // decides what is not set; false until it is known.
-    bool is_others[SKR_KAFKA_RELAY_MAX_DATABASES];
     // Of each database a transport, in the order of the names, then one to
-    // Kafka for each, where that is needed.
+    // Kafka for each, where that is needed; as if all tables were ours.
     struct skr_config *config;
     bool is_missing;  // a setting that is required
     int wake_fd;      // by a signal that asks for a stop; -1: it ends a job
@@ -37,9 +34,12 @@ skr_kafka_relay_read(const struct skr_app *app, struct skr_kafka_relay *relay,
 // The value of an option; NULL: it is not given, or empty.
 const char *
 skr_kafka_relay_find(const struct skr_arguments *given, const char *name);
-// Makes the configuration anew.
+// The same for tables that are ours, or were made by another program, which
+// decides what is not set. Warnings are logged if they are wanted. From any
+// thread.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_relay_configure(struct skr_kafka_relay *relay,
+skr_kafka_relay_configure(const struct skr_kafka_relay *relay, bool is_others,
+                          bool warns, struct skr_config **config,
                           struct skr_error *error);
 void skr_kafka_relay_fini(struct skr_kafka_relay *relay);
 

@@ -5,9 +5,11 @@
 #include "app/commands/kafka_relay.h"
 #include "app/drivers.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "base/url.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -143,14 +145,14 @@ find_brokers(const struct skr_arguments *given)
 
 // Rows of a table that was there before are marked, unless it is said.
 static void
-add_outbox(const struct skr_kafka_relay *relay, size_t index,
+add_outbox(const struct skr_arguments *given, size_t index, bool is_others,
            struct skr_text *yaml)
 {
-    const struct skr_arguments *given = &relay->arguments;
-    const char *word = skr_arguments_find(given, "on-success");
     const char *table = skr_kafka_relay_find(given, "dboutboxtable");
-    bool marks =
-        word == NULL ? relay->is_others[index] : strcmp(word, "mark") == 0;
+    enum skr_on_success found =
+        is_others ? SKR_ON_SUCCESS_KEEP : SKR_ON_SUCCESS_DELETE;
+    bool marks = skr_arguments_choice(given, "on-success", (int)found) ==
+                 SKR_ON_SUCCESS_KEEP;
     int64_t in_flight = skr_arguments_number(given, "batch-size", 250) * 4;
     int64_t attempts = skr_arguments_number(given, "kafka-publish-attempts", 3);
     // A row that is not counted further would never run out of them.
@@ -190,13 +192,11 @@ is_set(const char *options, const char *name)
 
 // What --kafka-options says wins, as it stands in the DSN.
 static void
-add_kafka(const struct skr_kafka_relay *relay, size_t index,
+add_kafka(const struct skr_arguments *given, size_t index, bool is_others,
           struct skr_text *yaml)
 {
-    const struct skr_arguments *given = &relay->arguments;
     const char *options = skr_kafka_relay_find(given, "kafka-options");
     const char *partitioner = skr_kafka_relay_find(given, "partitioner");
-    bool is_others = relay->is_others[index];
     bool has_tls = skr_arguments_is_on(given, "kafka-tls");
     struct skr_text dsn = {0};
     skr_text_add_format(&dsn, "kafka://%s", find_brokers(given));
@@ -236,25 +236,26 @@ add_metrics(const char *place, struct skr_text *yaml, struct skr_error *error)
         return SKR_OK;
     if (colon == NULL || !skr_text_number(colon + 1, 1, UINT16_MAX, &port))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--listen %.60s: HOST:PORT or :PORT is needed", place);
+                        "--listen %.60s: HOST:PORT or :PORT is needed, with a "
+                        "port from 1 to 65535",
+                        place);
     skr_text_add_format(yaml, "metrics:\n  port: %lld\n", (long long)port);
     return SKR_OK;
 }
 
 static enum skr_code
-write_yaml(const struct skr_kafka_relay *relay, const char *place,
+write_yaml(const struct skr_arguments *given, bool is_others, const char *place,
            struct skr_text *yaml, struct skr_error *error)
 {
-    const struct skr_arguments *given = &relay->arguments;
     size_t count = given->positional_count;
     skr_text_add_string(yaml, "databases:\n");
     for (size_t i = 0; i < count; i++)
         add_database(given, i, yaml);
     skr_text_add_string(yaml, "transports:\n");
     for (size_t i = 0; i < count; i++)
-        add_outbox(relay, i, yaml);
+        add_outbox(given, i, is_others, yaml);
     for (size_t i = 0; i < count && find_brokers(given) != NULL; i++)
-        add_kafka(relay, i, yaml);
+        add_kafka(given, i, is_others, yaml);
     skr_text_add_format(
         yaml, "cleanup: {interval: %lld}\n",
         (long long)skr_arguments_number(given, "cleanup-interval", 0));
@@ -262,56 +263,77 @@ write_yaml(const struct skr_kafka_relay *relay, const char *place,
     return code == SKR_OK && yaml->broken ? skr_fail_memory(error) : code;
 }
 
-// The first one, without the line of a file that the user has not written.
+struct noted {
+    const struct skr_log *log;     // for warnings; NULL: they are not wanted
+    char last[SKR_EXPOSURE_SIZE];  // that was logged
+    struct skr_error mistake;
+};
+
+// The first mistake, without the line of a file that the user has not written.
+// All databases have one host and one password, and so have the brokers: what
+// can be read on its way there is said once.
 static void
-note_mistake(void *user, enum skr_config_severity severity, const char *path,
-             int line, const char *text)
+note(void *user, enum skr_config_severity severity, const char *path, int line,
+     const char *text)
 {
-    struct skr_error *error = user;
+    struct noted *noted = user;
+    const char *cure = strstr(text, ": ");
     (void)path;
     (void)line;
-    if (severity == SKR_CONFIG_MISTAKE && error->code == SKR_OK)
-        skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "%s", text);
+    if (severity == SKR_CONFIG_MISTAKE && noted->mistake.code == SKR_OK)
+        skr_fail(&noted->mistake, SKR_INVALID, SKR_GIVE_UP, "%s", text);
+    if (severity == SKR_CONFIG_MISTAKE || noted->log == NULL || cure == NULL ||
+        strncmp(noted->last, cure, sizeof(noted->last) - 1) == 0)
+        return;
+    snprintf(noted->last, sizeof(noted->last), "%s", cure);
+    skr_log(noted->log, SKR_LOG_WARNING, "kafkarelay.plaintext",
+            SKR_LOG_TEXT("cure", cure + strlen(": ")));
+}
+
+// What is no address is said by the name of this setting, when it is listened
+// on.
+static enum skr_code
+set_address(const char *place, struct skr_config *config,
+            struct skr_error *error)
+{
+    const char *colon = strrchr(place, ':');
+    config->metrics_address = NULL;
+    if (colon == NULL || colon == place)
+        return SKR_OK;
+    config->metrics_address =
+        skr_arena_text(&config->arena, place, (size_t)(colon - place));
+    return config->metrics_address == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 enum skr_code
-skr_kafka_relay_configure(struct skr_kafka_relay *relay,
+skr_kafka_relay_configure(const struct skr_kafka_relay *relay, bool is_others,
+                          bool warns, struct skr_config **config,
                           struct skr_error *error)
 {
-    const char *place = skr_arguments_find(&relay->arguments, "listen");
+    const struct skr_arguments *given = &relay->arguments;
+    const char *place = skr_arguments_find(given, "listen");
     struct skr_text yaml = {0};
-    struct skr_config *config = NULL;
-    struct skr_error mistake = {0};
+    struct skr_config *made = NULL;
+    struct noted noted = {.log = warns ? &relay->app.log : NULL};
     if (place == NULL)
         place = ":80";
-    enum skr_code code = write_yaml(relay, place, &yaml, error);
+    enum skr_code code = write_yaml(given, is_others, place, &yaml, error);
     if (code == SKR_OK)
-        code = skr_config_parse(
-            yaml.bytes, yaml.size, "environment",
-            (struct skr_config_listener){note_mistake, &mistake}, &config,
-            error);
+        code = skr_config_parse(yaml.bytes, yaml.size, "environment",
+                                (struct skr_config_listener){note, &noted},
+                                &made, error);
     skr_text_fini(&yaml);
-    if (mistake.code != SKR_OK)
-        *error = mistake;
-    if (code != SKR_OK)
-        return code;
-    for (size_t i = 0; i < config->database_count; i++) {
-        config->databases[i].name = relay->arguments.positional[i];
-        config->transports[i].name = relay->arguments.positional[i];
-        config->transports[i].kafka_outbox = &relay->table;
+    if (noted.mistake.code != SKR_OK)
+        *error = noted.mistake;
+    if (code == SKR_OK)
+        code = set_address(place, made, error);
+    for (size_t i = 0; code == SKR_OK && i < made->database_count; i++) {
+        made->databases[i].name = given->positional[i];
+        made->transports[i].name = given->positional[i];
+        made->transports[i].kafka_outbox = &relay->table;
     }
-    // What is no address is said by the name of this setting, when it is
-    // listened on.
-    const char *colon = strrchr(place, ':');
-    config->metrics_address = NULL;
-    if (colon != NULL && colon != place)
-        config->metrics_address =
-            skr_arena_text(&relay->arena, place, (size_t)(colon - place));
-    skr_config_free(relay->config);
-    relay->config = config;
-    return colon != NULL && colon != place && config->metrics_address == NULL
-               ? skr_fail_memory(error)
-               : SKR_OK;
+    *config = made;
+    return code;
 }
 
 // Lines as the other relay wrote them: the log collector reads JSON. What it
@@ -389,7 +411,9 @@ skr_kafka_relay_read(const struct skr_app *app, struct skr_kafka_relay *relay,
     relay->table.takes_over = skr_arguments_has(given, "take-over");
     relay->table.publishes_tombstones =
         skr_arguments_is_on(given, "publish-tombstones");
-    return code == SKR_OK ? skr_kafka_relay_configure(relay, error) : code;
+    return code == SKR_OK ? skr_kafka_relay_configure(relay, false, false,
+                                                      &relay->config, error)
+                          : code;
 }
 
 void

@@ -6,7 +6,6 @@
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/service/supervisor.h"
-#include "app/service/worker_environment.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"
 #include "relay/ownership.h"
@@ -19,6 +18,8 @@ enum { LONGEST_SHARE_S = 15, STOP_S = 15 };
 
 // One of them, with all that it borrows.
 struct relay {
+    struct skr_worker self;
+    struct skr_config *own;  // NULL: that of all
     const struct skr_config_transport *outbox;
     struct skr_routing routing;
     struct skr_relay_settings options;
@@ -27,7 +28,8 @@ struct relay {
     struct skr_limits limits;
     uint64_t failure_limit;  // 0: none
     struct skr_relay_tally tally;
-    struct skr_relay *relay;
+    _Atomic(struct skr_relay *) relay;
+    atomic_bool is_stopped;
 };
 
 static enum skr_code
@@ -156,142 +158,135 @@ read_options(struct relay *relay, const struct skr_app *app,
     return skr_transport_database(outbox->database, &options->database, error);
 }
 
-// For the outbox of this name. It is not to be moved afterwards.
 static enum skr_code
-init_relay(struct relay *relay, const struct skr_app *app,
-           const struct skr_config *config, const char *name,
-           struct skr_error *error)
+open_by(struct relay *relay, const struct skr_config *config,
+        struct skr_error *error)
 {
+    struct skr_health *health = &relay->self.environment->health;
+    const struct skr_app app =
+        skr_environment_app(relay->self.environment, relay->self.index);
     const struct skr_config_transport *target = NULL;
-    *relay = (struct relay){.relay = NULL};
+    struct skr_relay *made = NULL;
     enum skr_code code =
-        check_kinds(config, name, &relay->outbox, &target, error);
+        check_kinds(config, relay->self.name, &relay->outbox, &target, error);
     if (code != SKR_OK)
         return code;
-    skr_limits_read(app, &relay->limits);
+    skr_limits_read(&app, &relay->limits);
     relay->failure_limit =
-        (uint64_t)skr_arguments_number(app->arguments, "failure-limit", 0);
-    code = read_options(relay, app, error);
+        (uint64_t)skr_arguments_number(app.arguments, "failure-limit", 0);
+    code = read_options(relay, &app, error);
     if (code == SKR_OK)
         code = skr_routing_read(config, target, &relay->routing, error);
     if (code == SKR_OK)
-        code = read_senders(relay, app, error);
+        code = read_senders(relay, &app, error);
     if (code == SKR_OK)
         code = skr_transport_table(config, relay->outbox, &relay->options.table,
                                    error);
     if (code == SKR_OK)
-        code = skr_relay_make(&relay->options, &relay->relay, error);
-    return code;
+        code = skr_relay_make(&relay->options, &made, error);
+    if (code != SKR_OK)
+        return code;
+    skr_health_watch(health, relay->self.index, skr_relay_pulse(made));
+    atomic_store(&relay->relay, made);
+    return SKR_OK;
 }
 
-// Safe after an init that failed.
-static void
-fini_relay(struct relay *relay)
+static enum skr_code
+open_relay(void *item, void *user, struct skr_error *error)
 {
-    skr_relay_free(relay->relay);
+    struct relay *relay = item;
+    (void)user;
+    return relay->self.environment->app.aliases != NULL
+               ? SKR_OK
+               : open_by(relay, relay->self.config, error);
+}
+
+static void
+close_relay(void *item)
+{
+    struct relay *relay = item;
+    skr_relay_free(atomic_load(&relay->relay));
     skr_store_free(relay->options.table);
     for (size_t i = 0; i < SKR_ROUTING_MAX_TARGETS; i++)
         free(relay->urls[i]);
     skr_routing_fini(&relay->routing);
+    skr_config_free(relay->own);
 }
 
+static void
+say_started(void *item)
+{
+    const struct relay *relay = item;
+    if (relay->outbox != NULL)
+        skr_environment_say_relay(&relay->self.environment->app,
+                                  relay->own == NULL ? relay->self.config
+                                                     : relay->own,
+                                  relay->outbox, &relay->routing);
+}
+
+// What a table decides is known once it was looked at, each by its own relay:
+// a database that is away is in the way of no other.
 static enum skr_code
 run_relay(void *item, struct skr_error *error)
 {
-    const struct relay *relay = item;
-    return skr_relay_run(relay->relay, error);
+    struct relay *relay = item;
+    const struct skr_aliases *aliases = relay->self.environment->app.aliases;
+    enum skr_code code = SKR_OK;
+    if (aliases != NULL) {
+        code = aliases->configure(aliases->user, relay->self.environment,
+                                  relay->self.index, &relay->own, error);
+        if (code == SKR_OK)
+            code = open_by(relay, relay->own, error);
+        if (code == SKR_OK)
+            say_started(relay);
+    }
+    // Asked while it was not there to be told.
+    if (code == SKR_OK && atomic_load(&relay->is_stopped))
+        code = SKR_STOPPED;
+    return code == SKR_OK ? skr_relay_run(atomic_load(&relay->relay), error)
+                          : code;
 }
 
 static void
 stop_relay(void *item)
 {
-    const struct relay *relay = item;
-    skr_relay_stop(relay->relay);
+    struct relay *relay = item;
+    atomic_store(&relay->is_stopped, true);
+    struct skr_relay *made = atomic_load(&relay->relay);
+    if (made != NULL)
+        skr_relay_stop(made);
 }
-
-struct relays {
-    struct relay *items;
-    size_t count;
-};
 
 static const struct skr_column columns[] = {
     {"transport", .label = "transport"},
     {"published", NULL, "skirnir_relay_published_total",
-     "Messages that left the outbox for the broker.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Messages that left the outbox for the broker.", SKR_AS_INTEGER},
     {"confirmed", NULL, "skirnir_relay_confirmed_total",
-     "Confirmations by the broker.", .kind = SKR_COLUMN_INTEGER},
+     "Confirmations by the broker.", SKR_AS_INTEGER},
     {"returned", NULL, "skirnir_relay_returned_total",
-     "Messages that came back since no queue took them.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Messages that came back since no queue took them.", SKR_AS_INTEGER},
     {"retried", NULL, "skirnir_relay_retried_total",
-     "Messages that the broker refused for now.", .kind = SKR_COLUMN_INTEGER},
+     "Messages that the broker refused for now.", SKR_AS_INTEGER},
     {"failed", NULL, "skirnir_relay_failed_total",
-     "Messages that were moved to the failed ones.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Messages that were moved to the failed ones.", SKR_AS_INTEGER},
     {"parked_rows", NULL, "skirnir_relay_parked_rows",
-     "Rows that the database refuses to change.", .kind = SKR_COLUMN_INTEGER},
+     "Rows that the database refuses to change.", SKR_AS_INTEGER},
     {"latency_seconds", NULL, "skirnir_relay_latency_seconds",
-     "From the commit of a message to its confirmation.",
-     .kind = SKR_COLUMN_HISTOGRAM},
+     "From the commit of a message to its confirmation.", SKR_AS_TIMES},
 };
 
 static void
-read_counters(void *user, struct skr_report *report)
+read_counters(void *item, struct skr_report *report)
 {
-    const struct relays *relays = user;
-    report->columns = SKR_COLUMNS(columns);
-    for (size_t i = 0; i < relays->count; i++) {
-        struct skr_relay_tally *tally = &relays->items[i].tally;
-        skr_report_row_of(report, relays->items[i].options.name);
-        skr_report_sum(report, "published", atomic_load(&tally->published));
-        skr_report_sum(report, "confirmed", atomic_load(&tally->confirmed));
-        skr_report_sum(report, "returned", atomic_load(&tally->returned));
-        skr_report_sum(report, "retried", atomic_load(&tally->retried));
-        skr_report_sum(report, "failed", atomic_load(&tally->failed));
-        skr_report_sum(report, "parked_rows", atomic_load(&tally->parked));
-        skr_report_times(report, "latency_seconds", &tally->latency);
-    }
-}
-
-static enum skr_code
-run_relays(struct skr_environment *environment, const struct skr_config *config,
-           struct relays *relays, struct skr_error *error)
-{
-    const struct skr_arguments *arguments = environment->app.arguments;
-    enum skr_code code = SKR_OK;
-    while (code == SKR_OK && relays->count < arguments->positional_count) {
-        const struct skr_app app =
-            skr_environment_app(environment, relays->count);
-        code = init_relay(&relays->items[relays->count], &app, config,
-                          arguments->positional[relays->count], error);
-        if (code == SKR_OK)
-            skr_health_watch(
-                &environment->health, relays->count,
-                skr_relay_pulse(relays->items[relays->count].relay));
-        relays->count++;
-    }
-    for (size_t i = 0; i < relays->count && code == SKR_OK; i++)
-        skr_environment_say_relay(&environment->app, config,
-                                  relays->items[i].outbox,
-                                  &relays->items[i].routing);
-    if (code == SKR_OK)
-        code = skr_environment_start(environment, read_counters, relays, error);
-    const struct skr_task task = {
-        .run = run_relay,
-        .stop = stop_relay,
-        .items = relays->items,
-        .item_size = sizeof(relays->items[0]),
-        .count = relays->count,
-        .environment = environment,
-        .stop_s = STOP_S,
-    };
-    if (code == SKR_OK)
-        code = skr_tasks_run(&environment->app, &task, error);
-    skr_environment_stop(environment);
-    for (size_t i = 0; i < relays->count; i++)
-        fini_relay(&relays->items[i]);
-    return code;
+    struct relay *relay = item;
+    struct skr_relay_tally *tally = &relay->tally;
+    skr_report_sum(report, "published", atomic_load(&tally->published));
+    skr_report_sum(report, "confirmed", atomic_load(&tally->confirmed));
+    skr_report_sum(report, "returned", atomic_load(&tally->returned));
+    skr_report_sum(report, "retried", atomic_load(&tally->retried));
+    skr_report_sum(report, "failed", atomic_load(&tally->failed));
+    skr_report_sum(report, "parked_rows", atomic_load(&tally->parked));
+    skr_report_times(report, "latency_seconds", &tally->latency);
 }
 
 enum skr_code
@@ -299,20 +294,19 @@ skr_relay_run_configured(const struct skr_app *app,
                          const struct skr_config *config,
                          struct skr_error *error)
 {
-    const struct skr_arguments *arguments = app->arguments;
-    struct skr_environment environment;
-    struct relays relays = {.items = calloc(arguments->positional_count + 1,
-                                            sizeof(*relays.items))};
-    if (relays.items == NULL)
-        return skr_fail_memory(error);
-    enum skr_code code =
-        skr_environment_init(&environment, app, config, 1, error);
-    if (code == SKR_OK) {
-        code = run_relays(&environment, config, &relays, error);
-        skr_environment_fini(&environment);
-    }
-    free(relays.items);
-    return code;
+    const struct skr_task task = {
+        .worker_size = sizeof(struct relay),
+        .each = 1,
+        .open = open_relay,
+        .say_started = say_started,
+        .run = run_relay,
+        .stop = stop_relay,
+        .close = close_relay,
+        .columns = SKR_COLUMNS(columns),
+        .read = read_counters,
+        .stop_s = STOP_S,
+    };
+    return skr_tasks_run(app, config, &task, error);
 }
 
 enum skr_exit

@@ -38,20 +38,17 @@ print_attempts_sql(const struct skr_config_transport *transport,
                               error);
 }
 
-// NULL: nothing was said of it.
-static const char *
-notify_option(const struct skr_app *app)
+static bool
+says_notify(const struct skr_app *app)
 {
-    if (skr_arguments_has(app->arguments, "notify"))
-        return "notify";
-    return skr_arguments_has(app->arguments, "no-notify") ? "no-notify" : NULL;
+    return skr_arguments_has(app->arguments, "notify") ||
+           skr_arguments_has(app->arguments, "no-notify");
 }
 
 static enum skr_code
 print_sql(const struct skr_app *app, const struct skr_config *config,
           const struct skr_config_transport *transport, struct skr_error *error)
 {
-    const char *notify = notify_option(app);
     struct skr_store *table = NULL;
     enum skr_code code = skr_transport_table(config, transport, &table, error);
     if (code != SKR_OK)
@@ -61,8 +58,9 @@ print_sql(const struct skr_app *app, const struct skr_config *config,
            transport->database->name);
     code =
         table->admin->setup(table, NULL, skr_transport_print_sql, NULL, error);
-    if (code == SKR_OK && notify != NULL)
-        code = table->admin->notify(table, NULL, strcmp(notify, "notify") == 0,
+    if (code == SKR_OK && says_notify(app))
+        code = table->admin->notify(table, NULL,
+                                    skr_arguments_has(app->arguments, "notify"),
                                     skr_transport_print_sql, NULL, error);
     if (code == SKR_OK && keeps_failures(config, transport))
         code = print_attempts_sql(transport, error);
@@ -85,21 +83,20 @@ set_notify(const struct skr_app *app, const struct skr_store *table,
            const struct skr_config_transport *transport, struct skr_db *db,
            struct skr_error *error)
 {
-    const char *option = notify_option(app);
+    bool wanted = skr_arguments_has(app->arguments, "notify");
     // Only queues and outboxes have a reader that sleeps until rows come; the
     // failed table has none.
     bool has_reader =
         transport->kind == SKR_TRANSPORT_QUEUE || transport->relay_to != NULL;
-    if (option == NULL || !has_reader)
+    if (!says_notify(app) || !has_reader)
         return SKR_OK;
-    bool wanted = strcmp(option, "notify") == 0;
     enum skr_code code = skr_store_set_notify(table, db, wanted, error);
     if (code == SKR_OK)
         printf("  inserts into %s %s\n", transport->place.table,
                wanted ? "wake a relay that sleeps (trigger skirnir_notify)"
                       : "wake nobody (there is no trigger skirnir_notify)");
     else
-        skr_error_prefix(error, "--%s", option);
+        skr_error_prefix(error, wanted ? "--notify" : "--no-notify");
     return code;
 }
 

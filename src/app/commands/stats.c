@@ -67,11 +67,7 @@ print_lags(const struct skr_transport_stats *stats,
     if (behind == 0)
         return SKR_OK;
     return skr_report_print(
-        lags,
-        (struct skr_table_form){.width = width,
-                                .max_rows =
-                                    behind < MOST_LAGS ? behind : MOST_LAGS},
-        out, error);
+        lags, width, behind < MOST_LAGS ? behind : MOST_LAGS, out, error);
 }
 
 static enum skr_code
@@ -79,11 +75,10 @@ print_partitions(const struct skr_partition_stats *stats,
                  const struct skr_report *transports, size_t row, size_t width,
                  FILE *out, struct skr_error *error)
 {
-    const struct skr_table_form form = {.width = width};
     fprintf(out, "\n");
     enum skr_code code =
         skr_report_print(skr_report_find(transports, row, "partitions")->nested,
-                         form, out, error);
+                         width, 0, out, error);
     if (code != SKR_OK || stats->blocked_count == 0)
         return code;
     fprintf(out, "\n");
@@ -96,8 +91,7 @@ static enum skr_code
 print_tables(const struct skr_stats *stats, const struct skr_report *transports,
              size_t width, FILE *out, struct skr_error *error)
 {
-    const struct skr_table_form form = {.width = width};
-    enum skr_code code = skr_report_print(transports, form, out, error);
+    enum skr_code code = skr_report_print(transports, width, 0, out, error);
     for (size_t i = 0; i < stats->count && code == SKR_OK; i++) {
         const struct skr_transport_stats *item = &stats->items[i];
         const struct skr_report *lags =
@@ -254,11 +248,13 @@ draw_watched(const struct skr_app *app, const struct skr_config *config,
     return code;
 }
 
+// --format, in the order of its words.
+enum format { FORMAT_TXT, FORMAT_JSON };
+
 static bool
 has_symfonys_form(const struct skr_arguments *arguments)
 {
-    const char *format = skr_arguments_find(arguments, "format");
-    return format != NULL && strcmp(format, "json") == 0;
+    return skr_arguments_choice(arguments, "format", FORMAT_TXT) == FORMAT_JSON;
 }
 
 static bool

@@ -44,12 +44,10 @@ find_below(const struct skr_yaml_node *node, const char *key, const char *below)
 }
 
 static const char *
-text_of(const struct skr_yaml_node *node, const char *key, const char *fallback)
+text_of(const struct skr_yaml_node *node, const char *key)
 {
-    const struct skr_yaml_entry *entry = skr_yaml_find(node, key);
-    return entry == NULL || entry->value->kind != SKR_YAML_TEXT
-               ? fallback
-               : entry->value->text;
+    const char *text = skr_yaml_text(node, key);
+    return text == NULL ? "" : text;
 }
 
 static bool
@@ -154,15 +152,14 @@ read_object(struct skr_topology *topology, enum skr_amqp_object object,
     *declaration = (struct skr_amqp_declaration){
         .object = object,
         .name = entry->key,
-        .type = text_of(node, "type", ""),
+        .type = text_of(node, "type"),
         .durable = true,
-        .exchange = text_of(node, "exchange", ""),
-        .queue = text_of(node, "queue", ""),
-        .binding_key = text_of(node, "binding_key", ""),
+        .exchange = text_of(node, "exchange"),
+        .queue = text_of(node, "queue"),
+        .binding_key = text_of(node, "binding_key"),
     };
     // That it is a boolean was checked.
-    (void)skr_text_boolean(text_of(node, "durable", "true"),
-                           &declaration->durable);
+    (void)skr_text_boolean(text_of(node, "durable"), &declaration->durable);
     return read_arguments(topology, node, declaration, error);
 }
 
@@ -274,7 +271,7 @@ skr_topology_exchange(const struct skr_config_transport *transport,
         find_below(transport->node, "options", "exchange");
     const char *name = skr_url_find(url, "exchange[name]");
     if (name == NULL && exchange != NULL)
-        name = text_of(exchange->value, "name", NULL);
+        name = skr_yaml_text(exchange->value, "name");
     if (name == NULL)
         name = skr_route_path_exchange(url);
     return name == NULL && transport->has_defaults ? SKR_DEFAULT_EXCHANGE
@@ -544,7 +541,7 @@ check_exchange_type(struct skr_config_reader *reader, const char *path,
     char excerpt[SKR_CONFIG_EXCERPT_SIZE] = "";
     if (type == NULL)
         return;
-    const char *word = text_of(exchange, "type", "");
+    const char *word = text_of(exchange, "type");
     if (!is_exchange_type(word))
         refuse(reader, skr_config_text(reader, "%s.type", path), type,
                skr_config_text(reader,
@@ -608,20 +605,20 @@ static void
 check_rule(struct skr_config_reader *reader, const struct skr_yaml_entry *rule)
 {
     const struct skr_config_transport *found = NULL;
-    const struct skr_yaml_entry *sender = find(rule->value, "sender");
+    const char *sender = skr_yaml_text(rule->value, "sender");
     const struct skr_yaml_entry *headers = find(rule->value, "headers");
     const char *path =
         skr_config_text(reader, "message_broker_amqp.routing.%s", rule->key);
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    if (sender != NULL && sender->value->kind == SKR_YAML_TEXT &&
-        skr_config_find_transport(reader->config, sender->value->text, &found,
-                                  NULL) != SKR_OK)
-        refuse(reader, skr_config_text(reader, "%s.sender", path), sender,
+    if (sender != NULL && skr_config_find_transport(reader->config, sender,
+                                                    &found, NULL) != SKR_OK)
+        refuse(reader, skr_config_text(reader, "%s.sender", path),
+               skr_yaml_find(rule->value, "sender"),
                skr_config_text(
                    reader,
                    "there is no transport '%s'; name one, or leave sender out "
                    "for the outbox's relay_to",
-                   skr_config_excerpt(sender->value->text, excerpt)));
+                   skr_config_excerpt(sender, excerpt)));
     bool is_map = headers == NULL || headers->value->kind == SKR_YAML_MAP ||
                   headers->value->count == 0;
     for (size_t i = 0; is_map && headers != NULL && i < headers->value->count;
@@ -660,10 +657,9 @@ skr_config_publishes_by(const struct skr_config *config, const char *name)
             strcmp(config->transports[i].relay_to, name) == 0)
             return true;
     for (size_t i = 0; routing != NULL && i < routing->value->count; i++) {
-        const struct skr_yaml_entry *sender =
-            find(routing->value->entries[i].value, "sender");
-        if (sender != NULL && sender->value->kind == SKR_YAML_TEXT &&
-            strcmp(sender->value->text, name) == 0)
+        const char *sender =
+            skr_yaml_text(routing->value->entries[i].value, "sender");
+        if (sender != NULL && strcmp(sender, name) == 0)
             return true;
     }
     return false;

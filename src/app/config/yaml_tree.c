@@ -414,3 +414,17 @@ skr_yaml_find(const struct skr_yaml_node *node, const char *key)
             return &node->entries[i];
     return NULL;
 }
+
+const struct skr_yaml_node *
+skr_yaml_value(const struct skr_yaml_node *node, const char *key)
+{
+    const struct skr_yaml_entry *entry = skr_yaml_find(node, key);
+    return entry == NULL ? NULL : entry->value;
+}
+
+const char *
+skr_yaml_text(const struct skr_yaml_node *node, const char *key)
+{
+    const struct skr_yaml_node *value = skr_yaml_value(node, key);
+    return value == NULL || value->kind != SKR_YAML_TEXT ? NULL : value->text;
+}

@@ -47,5 +47,9 @@ skr_yaml_parse(const char *bytes, size_t size, struct skr_arena *arena,
 // The first entry with this key; NULL when there is none or node is no map.
 const struct skr_yaml_entry *
 skr_yaml_find(const struct skr_yaml_node *node, const char *key);
+// Its value, and the text that this is; NULL: there is none.
+const struct skr_yaml_node *
+skr_yaml_value(const struct skr_yaml_node *node, const char *key);
+const char *skr_yaml_text(const struct skr_yaml_node *node, const char *key);
 
 #endif

@@ -98,8 +98,9 @@ read_ago(const char *text, int64_t *seconds)
     return false;
 }
 
-bool
-skr_arguments_truth(const char *text, bool *is_true)
+// What "true", "1", "f" or "off" says; false: nothing of the kind.
+static bool
+read_truth(const char *text, bool *is_true)
 {
     // Go's programs, whose command lines are taken, know these as well.
     if (strcasecmp(text, "t") == 0)
@@ -142,18 +143,20 @@ is_since(const char *text)
     return skr_clock_parse_timestamp(whole, &number);
 }
 
-// Whether it is one of the words.
-static bool
-is_choice(const char *choices, const char *value)
+// Which of the words it is, from 0; negative: none.
+static int
+find_choice(const char *choices, const char *value)
 {
     size_t size = strlen(value);
+    int index = 0;
     for (const char *at = choices; *at != '\0'; at += strspn(at, " ")) {
         size_t length = strcspn(at, " ");
         if (length == size && strncmp(at, value, size) == 0)
-            return true;
+            return index;
         at += length;
+        index++;
     }
-    return false;
+    return -1;
 }
 
 static enum skr_code
@@ -172,90 +175,70 @@ check_id(const struct skr_option *option, const char *value,
     return code;
 }
 
-static enum skr_code
-refuse_number(const struct skr_option *option, const char *value,
-              struct skr_error *error)
+static bool
+is_good(const struct skr_option *option, const char *value)
 {
+    int64_t number;
+    uint64_t size;
+    uint32_t ms;
+    uint16_t first, last;
+    bool is_true;
+    switch (option->kind) {
+    case SKR_OPTION_FLAG:
+    case SKR_OPTION_TEXT:
+    case SKR_OPTION_ID: return true;
+    case SKR_OPTION_SWITCH: return value == NULL || read_truth(value, &is_true);
+    case SKR_OPTION_CHOICE: return find_choice(option->choices, value) >= 0;
+    case SKR_OPTION_SINCE: return is_since(value);
+    case SKR_OPTION_NUMBER:
+        return skr_text_number(value, option->least, option->most, &number);
+    case SKR_OPTION_PORTS: return skr_text_ports(value, &first, &last);
+    case SKR_OPTION_SECONDS: return parse_seconds(value, option->most, &ms);
+    case SKR_OPTION_SIZE: return parse_size(value, &size);
+    case SKR_OPTION_PAIR: return strchr(value, '=') > value;
+    }
+    abort();
+}
+
+static void
+describe_needed(const struct skr_option *option, char *text, size_t size)
+{
+    static const char *const needed[] = {
+        [SKR_OPTION_SWITCH] = "true or false is needed",
+        [SKR_OPTION_SINCE] = "15m, 2h, 7d, a day such as 2026-11-15, or "
+                             "'2026-11-15 02:53:45' is needed",
+        [SKR_OPTION_PORTS] =
+            "a port from 0 to 65535, or a range such as 9187-9197 is needed",
+        [SKR_OPTION_SIZE] = "a size such as 128M is needed",
+    };
     char most[48] = "";
     if (option->most < INT64_MAX)
         snprintf(most, sizeof(most), " to %lld", (long long)option->most);
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "--%s=%.40s: %s, a whole number from %lld%s, is needed",
-                    option->name, value, option->value,
-                    (long long)option->least, most);
-}
-
-static enum skr_code
-check_ports(const struct skr_option *option, const char *value,
-            struct skr_error *error)
-{
-    uint16_t first, last;
-    if (skr_text_ports(value, &first, &last))
-        return SKR_OK;
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "--%s=%.40s: a port from 0 to 65535, or a range such as "
-                    "9187-9197 is needed",
-                    option->name, value);
+    if (option->kind == SKR_OPTION_CHOICE)
+        snprintf(text, size, "one of these is needed: %s", option->choices);
+    else if (option->kind == SKR_OPTION_NUMBER)
+        snprintf(text, size, "%s, a whole number from %lld%s, is needed",
+                 option->value, (long long)option->least, most);
+    else if (option->kind == SKR_OPTION_SECONDS)
+        snprintf(text, size, "seconds from 0.001%s are needed", most);
+    else if (option->kind == SKR_OPTION_PAIR)
+        snprintf(text, size, "%s is needed", option->value);
+    else
+        snprintf(text, size, "%s", needed[option->kind]);
 }
 
 static enum skr_code
 check_value(const struct skr_option *option, const char *value,
             struct skr_error *error)
 {
-    int64_t number;
-    uint64_t size;
-    uint32_t ms;
-    const char *equals;
-    bool is_true;
-    switch (option->kind) {
-    case SKR_OPTION_FLAG:
-    case SKR_OPTION_TEXT: return SKR_OK;
-    case SKR_OPTION_ID: return check_id(option, value, error);
-    case SKR_OPTION_SWITCH:
-        if (value == NULL || skr_arguments_truth(value, &is_true))
-            return SKR_OK;
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.40s: true or false is needed", option->name,
-                        value);
-    case SKR_OPTION_CHOICE:
-        if (is_choice(option->choices, value))
-            return SKR_OK;
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.40s: one of these is needed: %s", option->name,
-                        value, option->choices);
-    case SKR_OPTION_SINCE:
-        if (is_since(value))
-            return SKR_OK;
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.40s: 15m, 2h, 7d, a day such as 2026-11-15, or "
-                        "'2026-11-15 02:53:45' is needed",
-                        option->name, value);
-    case SKR_OPTION_NUMBER:
-        if (skr_text_number(value, option->least, option->most, &number))
-            return SKR_OK;
-        return refuse_number(option, value, error);
-    case SKR_OPTION_PORTS: return check_ports(option, value, error);
-    case SKR_OPTION_SECONDS:
-        if (parse_seconds(value, option->most, &ms))
-            return SKR_OK;
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.40s: seconds from 0.001 to %lld are needed",
-                        option->name, value, (long long)option->most);
-    case SKR_OPTION_SIZE:
-        if (parse_size(value, &size))
-            return SKR_OK;
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.40s: a size such as 128M is needed",
-                        option->name, value);
-    case SKR_OPTION_PAIR:
-        equals = strchr(value, '=');
-        if (equals != NULL && equals != value)
-            return SKR_OK;
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--%s=%.80s: %s is needed", option->name, value,
-                        option->value);
-    }
-    abort();
+    char needed[120];
+    if (option->kind == SKR_OPTION_ID)
+        return check_id(option, value, error);
+    if (is_good(option, value))
+        return SKR_OK;
+    describe_needed(option, needed, sizeof(needed));
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s=%.80s: %s",
+                    option->name, value, needed);
 }
 
 // Keeps a copy of the value and writes over what the list of processes shows.
@@ -540,7 +523,7 @@ skr_arguments_is_on(const struct skr_arguments *arguments, const char *name)
     const char *value = skr_arguments_find(arguments, name);
     bool is_true = skr_arguments_has(arguments, name);
     if (value != NULL)
-        skr_arguments_truth(value, &is_true);
+        read_truth(value, &is_true);
     return is_true;
 }
 
@@ -553,6 +536,18 @@ skr_arguments_number(const struct skr_arguments *arguments, const char *name,
     if (text != NULL)
         skr_text_number(text, INT64_MIN, INT64_MAX, &number);
     return number;
+}
+
+int
+skr_arguments_choice(const struct skr_arguments *arguments, const char *name,
+                     int fallback)
+{
+    for (size_t i = arguments->given_count; i > 0; i--) {
+        const struct skr_given *given = &arguments->given[i - 1];
+        if (strcmp(given->option->name, name) == 0)
+            return find_choice(given->option->choices, given->value);
+    }
+    return fallback;
 }
 
 uint64_t

@@ -62,6 +62,9 @@ struct skr_arguments {
     size_t secret_count;
 };
 
+// --log-format, in the order of its words.
+enum skr_log_format { SKR_LOG_FORMAT_TEXT, SKR_LOG_FORMAT_JSON };
+
 // Options that every command has: config, quiet, verbose, log-format, help,
 // version.
 extern const struct skr_option skr_global_options[];
@@ -100,14 +103,14 @@ skr_arguments_count(const struct skr_arguments *arguments, const char *name);
 // Values of options of these kinds; fallback when it is not given.
 int64_t skr_arguments_number(const struct skr_arguments *arguments,
                              const char *name, int64_t fallback);
+// Of a choice: the place of the word among its choices, from 0.
+int skr_arguments_choice(const struct skr_arguments *arguments,
+                         const char *name, int fallback);
 uint64_t skr_arguments_size(const struct skr_arguments *arguments,
                             const char *name, uint64_t fallback);
 // Of seconds, in milliseconds.
 uint32_t skr_arguments_ms(const struct skr_arguments *arguments,
                           const char *name, uint32_t fallback);
-
-// What "true", "1", "f" or "off" says; false: nothing of the kind.
-bool skr_arguments_truth(const char *text, bool *is_true);
 
 // Of an option of that kind: seconds ago by the database's clock, or a time; 0
 // and NULL: it is not given.

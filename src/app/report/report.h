@@ -45,6 +45,12 @@ struct skr_column {
     const struct skr_columns *nested;  // of OBJECT and LIST
 };
 
+// The kinds that most have, for tables of columns.
+#define SKR_AS_TEXT .kind = SKR_COLUMN_TEXT
+#define SKR_AS_INTEGER .kind = SKR_COLUMN_INTEGER
+#define SKR_AS_TRUTH .kind = SKR_COLUMN_BOOL
+#define SKR_AS_TIMES .kind = SKR_COLUMN_HISTOGRAM
+
 #define SKR_COLUMNS(array)                               \
     (struct skr_columns)                                 \
     {                                                    \
@@ -122,14 +128,10 @@ skr_report_show(struct skr_report *report, const char *name, const char *format,
 
 // A table of the first rows, as wide as it has to be. width: of a terminal, to
 // which the last column is cut; one that is too narrow for that has a line for
-// each field. 0: it is none. Characters that could steer a terminal become
-// blanks.
-struct skr_table_form {
-    size_t width;
-    size_t max_rows;  // 0: all
-};
+// each field. 0: it is none. max_rows 0: all. Characters that could steer a
+// terminal become blanks.
 SKR_MUST_CHECK enum skr_code
-skr_report_print(const struct skr_report *report, struct skr_table_form form,
+skr_report_print(const struct skr_report *report, size_t width, size_t max_rows,
                  FILE *out, struct skr_error *error);
 
 // Each row as an object of the array that is begun; or the first as a value.

@@ -204,17 +204,17 @@ print(struct table *table, size_t width, FILE *out)
 }
 
 enum skr_code
-skr_report_print(const struct skr_report *report, struct skr_table_form form,
+skr_report_print(const struct skr_report *report, size_t width, size_t max_rows,
                  FILE *out, struct skr_error *error)
 {
     struct table table = {.column_count = 0};
     size_t rows = skr_report_rows(report);
-    if (form.max_rows > 0 && form.max_rows < rows)
-        rows = form.max_rows;
+    if (max_rows > 0 && max_rows < rows)
+        rows = max_rows;
     enum skr_code code =
         fill(&table, report, rows) ? SKR_OK : skr_fail_memory(error);
     if (code == SKR_OK)
-        print(&table, form.width, out);
+        print(&table, width, out);
     free(table.cells);
     skr_arena_fini(&table.arena);
     return code;

@@ -17,29 +17,26 @@
 static const struct skr_column build_columns[] = {
     {"version", .label = "version"},
     {"build", NULL, "skirnir_build_info", "The version of this build.",
-     .kind = SKR_COLUMN_INTEGER},
+     SKR_AS_INTEGER},
 };
 
 static const struct skr_column process_columns[] = {
     {"start", NULL, "process_start_time_seconds",
-     "When this process began, in seconds since 1970.",
-     .kind = SKR_COLUMN_INTEGER},
+     "When this process began, in seconds since 1970.", SKR_AS_INTEGER},
 };
 
 static const struct skr_column health_columns[] = {
     {"transport", .label = "transport"},
     {"up", NULL, "skirnir_up",
      "Whether a worker is connected, and at work or standing by.",
-     .kind = SKR_COLUMN_BOOL},
+     SKR_AS_TRUTH},
     {"active", NULL, "skirnir_active",
      "Whether a worker is at work; 0: it stands by or is not ready.",
-     .kind = SKR_COLUMN_BOOL},
+     SKR_AS_TRUTH},
     {"troubles", NULL, "skirnir_troubles_total",
-     "How often database or broker became unusable.",
-     .kind = SKR_COLUMN_INTEGER},
+     "How often database or broker became unusable.", SKR_AS_INTEGER},
     {"closed_routes", NULL, "skirnir_closed_routes",
-     "Routes to which the broker takes nothing now.",
-     .kind = SKR_COLUMN_INTEGER},
+     "Routes to which the broker takes nothing now.", SKR_AS_INTEGER},
 };
 
 static void

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Runs workers in a thread each, passes signals on to them, and ends the
+// Runs workers in a thread each, with metrics, cleanup, the search for unread
+// queues and the notifier beside them, passes signals on to them, and ends the
 // process when one of them does not stop in time. After a SIGHUP, or when a
 // file with credentials has changed, they run again under the new
 // configuration.
 
 #include "app/service/supervisor.h"
 
+#include "app/admin/stats.h"
 #include "app/console/signals.h"
+#include "app/service/cleaner.h"
+#include "app/service/metrics.h"
+#include "app/service/notifier.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #include <stdatomic.h>
@@ -17,6 +23,7 @@
 #include <unistd.h>
 
 enum {
+    UNREAD_INTERVAL_S = 3600,
     IDLE_MS = 60000,
     LOOK_MS = 2000,      // at files with credentials
     REFUSED_MS = 60000,  // after one that was of no use
@@ -85,21 +92,14 @@ needs_reload(const struct skr_app *app)
     return skr_config_files_changed(app->reload->present);
 }
 
-void
-skr_reload_note_work(const struct skr_app *app)
-{
-    if (app->reload != NULL)
-        app->reload->has_worked = true;
-}
-
-bool
-skr_reload_has_worked(const struct skr_app *app)
+static bool
+has_worked(const struct skr_app *app)
 {
     return app->reload != NULL && app->reload->has_worked;
 }
 
-bool
-skr_reload_is_due(const struct skr_app *app)
+static bool
+is_reload_due(const struct skr_app *app)
 {
     return app->reload != NULL && app->reload->next != NULL &&
            !skr_signals_ask_stop();
@@ -107,7 +107,7 @@ skr_reload_is_due(const struct skr_app *app)
 
 struct worker {
     struct workers *all;
-    void *item;
+    void *self;  // of the task
     pthread_t thread;
     bool is_running;
     enum skr_code code;
@@ -117,6 +117,12 @@ struct worker {
 struct workers {
     const struct skr_app *app;
     const struct skr_task *task;
+    struct skr_environment environment;
+    struct skr_metrics_options metrics_options;
+    struct skr_metrics *metrics;
+    struct skr_notifier *notifier;
+    struct skr_cleaner *unread_watcher;  // NULL: none
+    struct skr_cleaner *cleaner;         // NULL: none
     struct worker *items;
     size_t count;
     atomic_size_t finished, ended;  // before and after what each leaves behind
@@ -131,7 +137,19 @@ stop_all(struct workers *workers)
         return;
     workers->is_stopped = true;
     for (size_t i = 0; i < workers->count; i++)
-        workers->task->stop(workers->items[i].item);
+        workers->task->stop(workers->items[i].self);
+}
+
+// What asks databases, within any thread.
+static void
+close_environment(struct workers *workers)
+{
+    skr_metrics_stop(workers->metrics);
+    skr_cleaner_stop(workers->unread_watcher);
+    skr_cleaner_stop(workers->cleaner);
+    workers->metrics = NULL;
+    workers->unread_watcher = NULL;
+    workers->cleaner = NULL;
 }
 
 static void *
@@ -139,14 +157,14 @@ run_worker(void *user)
 {
     struct worker *worker = user;
     const struct skr_task *task = worker->all->task;
-    worker->code = task->run(worker->item, &worker->error);
+    worker->code = task->run(worker->self, &worker->error);
     if (worker->code == SKR_STOPPED)
         worker->code = SKR_OK;
     if (task->ended != NULL)
-        task->ended(worker->item, worker->code, &worker->error);
+        task->ended(worker->self, worker->code, &worker->error);
     // That may wait for a silent database, too, and has the same time to end.
     if (atomic_fetch_add(&worker->all->finished, 1) + 1 == worker->all->count)
-        skr_environment_close(task->environment);
+        close_environment(worker->all);
     atomic_fetch_add(&worker->all->ended, 1);
     skr_signals_wake();
     return NULL;
@@ -234,15 +252,166 @@ join_all(struct workers *workers, enum skr_code code, struct skr_error *error)
 }
 
 static enum skr_code
-run_workers(struct workers *workers, int wake_fd, struct skr_error *error)
+check_names(const struct skr_arguments *arguments, struct skr_error *error)
+{
+    for (size_t i = 0; i < arguments->positional_count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(arguments->positional[i], arguments->positional[k]) == 0)
+                return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                                "transport %s is named twice; name it once "
+                                "(for more consumers of it there is "
+                                "--consumers)",
+                                arguments->positional[i]);
+    return SKR_OK;
+}
+
+static void
+read_all(void *user, struct skr_report *report)
+{
+    const struct workers *workers = user;
+    report->columns = workers->task->columns;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct skr_worker *worker = workers->items[i].self;
+        skr_report_row_of(report, worker->name);
+        workers->task->read(workers->items[i].self, report);
+    }
+}
+
+static enum skr_code
+init_environment(struct workers *workers, const struct skr_config *config,
+                 struct skr_error *error)
+{
+    struct skr_environment *environment = &workers->environment;
+    const struct skr_app *app = workers->app;
+    const struct skr_arguments *arguments = app->arguments;
+    enum skr_code code = check_names(arguments, error);
+    if (code != SKR_OK)
+        return code;
+    environment->app = *app;
+    code = skr_health_init(&environment->health, &app->log,
+                           arguments->positional, arguments->positional_count,
+                           workers->task->each, error);
+    // A service that has worked goes on, whatever the new file says.
+    environment->health.waits =
+        skr_arguments_has(arguments, "wait") || has_worked(app);
+    workers->metrics_options = (struct skr_metrics_options){
+        .app = app,
+        .config = config,
+        .health = &environment->health,
+        .read = read_all,
+        .user = workers,
+    };
+    return code;
+}
+
+// At once and then rarely.
+static void
+search_unread(struct skr_cleaner *cleaner, const void *user)
+{
+    const struct workers *workers = user;
+    const struct skr_arguments *arguments = workers->app->arguments;
+    struct skr_report unread = {.columns = skr_unread_columns};
+    (void)cleaner;
+    skr_unread_find(workers->metrics_options.config, arguments->positional,
+                    arguments->positional_count, &unread);
+    for (size_t i = 0; i < skr_report_rows(&unread) && !unread.is_broken; i++)
+        skr_log(
+            &workers->app->log, SKR_LOG_WARNING, "config.unread_queue",
+            SKR_LOG_TEXT("database",
+                         skr_report_find(&unread, i, "database")->text),
+            SKR_LOG_TEXT("table", skr_report_find(&unread, i, "table")->text),
+            SKR_LOG_TEXT("queue", skr_report_find(&unread, i, "queue")->text),
+            SKR_LOG_NUMBER("rows", skr_report_find(&unread, i, "rows")->number),
+            SKR_LOG_TEXT("cure",
+                         "no transport of this configuration reads them: "
+                         "correct the queue_name of the rows, or add a "
+                         "transport"));
+    skr_report_fini(&unread);
+}
+
+static enum skr_code
+start_environment(struct workers *workers, struct skr_error *error)
+{
+    const struct skr_app *app = workers->app;
+    const struct skr_config *config = workers->metrics_options.config;
+    enum skr_code code =
+        skr_metrics_start(&workers->metrics_options, &workers->metrics, error);
+    if (code == SKR_OK)
+        code = skr_cleaner_start(
+            &(struct skr_cleaner_options){
+                .interval_s = config->cleanup.interval_s,
+                .log = app->log,
+                .clean = skr_cleaner_clean_configured,
+                .user = config,
+            },
+            &workers->cleaner, error);
+    if (code != SKR_OK)
+        return code;
+    workers->notifier =
+        skr_notifier_start(&workers->environment.health, has_worked(app));
+    // Without that thread work goes on.
+    const struct skr_cleaner_options search = {
+        .interval_s = UNREAD_INTERVAL_S,
+        .log = app->log,
+        .clean = search_unread,
+        .user = workers,
+    };
+    if (skr_cleaner_start(&search, &workers->unread_watcher, NULL) != SKR_OK)
+        workers->unread_watcher = NULL;
+    return SKR_OK;
+}
+
+static void
+stop_environment(struct workers *workers)
+{
+    skr_notifier_stop(workers->notifier, is_reload_due(workers->app));
+    if (workers->app->reload != NULL &&
+        skr_health_have_worked(&workers->environment.health))
+        workers->app->reload->has_worked = true;
+    close_environment(workers);
+}
+
+static enum skr_code
+open_all(struct workers *workers, const struct skr_config *config, char *place,
+         struct skr_error *error)
+{
+    const struct skr_arguments *arguments = workers->app->arguments;
+    const struct skr_task *task = workers->task;
+    size_t wanted = task->each * arguments->positional_count;
+    enum skr_code code = SKR_OK;
+    while (code == SKR_OK && workers->count < wanted) {
+        struct skr_worker *worker =
+            (void *)(place + workers->count * task->worker_size);
+        *worker = (struct skr_worker){
+            .environment = &workers->environment,
+            .config = config,
+            .name = arguments->positional[workers->count / task->each],
+            .index = workers->count,
+            .is_alone = wanted == 1,
+        };
+        workers->items[workers->count++] =
+            (struct worker){.all = workers, .self = worker};
+        code = task->open(worker, task->user, error);
+    }
+    for (size_t i = 0; i < workers->count && code == SKR_OK; i++)
+        task->say_started(workers->items[i].self);
+    return code;
+}
+
+static enum skr_code
+run_workers(struct workers *workers, struct skr_error *error)
 {
     size_t started = 0;
-    for (size_t i = 0; i < workers->count; i++) {
-        workers->items[i].all = workers;
-        workers->items[i].item =
-            (char *)workers->task->items + i * workers->task->item_size;
-    }
-    enum skr_code code = start_all(workers, &started, error);
+    enum skr_code code = start_environment(workers, error);
+    int wake_fd = skr_signals_watch();
+    if (code == SKR_OK && wake_fd < 0)
+        code = skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
+                        "the system gives no eventfd");
+    if (code != SKR_OK)
+        return code;
+    if (workers->app->reload != NULL)
+        workers->app->reload->has_started = true;
+    code = start_all(workers, &started, error);
     if (code != SKR_OK)
         stop_all(workers);
     wait_for_all(workers, started, wake_fd);
@@ -250,24 +419,29 @@ run_workers(struct workers *workers, int wake_fd, struct skr_error *error)
 }
 
 enum skr_code
-skr_tasks_run(const struct skr_app *app, const struct skr_task *task,
-              struct skr_error *error)
+skr_tasks_run(const struct skr_app *app, const struct skr_config *config,
+              const struct skr_task *task, struct skr_error *error)
 {
-    int wake_fd = skr_signals_watch();
-    if (wake_fd < 0)
-        return skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
-                        "the system gives no eventfd");
+    size_t most = task->each * app->arguments->positional_count + 1;
     struct workers workers = {
         .app = app,
         .task = task,
-        .items = calloc(task->count + 1, sizeof(*workers.items)),
-        .count = task->count,
+        .items = calloc(most, sizeof(*workers.items)),
     };
-    if (workers.items == NULL)
-        return skr_fail_memory(error);
-    if (app->reload != NULL)
-        app->reload->has_started = true;
-    enum skr_code code = run_workers(&workers, wake_fd, error);
+    char *place = calloc(most, task->worker_size);
+    enum skr_code code = workers.items == NULL || place == NULL
+                             ? skr_fail_memory(error)
+                             : init_environment(&workers, config, error);
+    if (code == SKR_OK) {
+        code = open_all(&workers, config, place, error);
+        if (code == SKR_OK)
+            code = run_workers(&workers, error);
+        stop_environment(&workers);
+        for (size_t i = 0; i < workers.count; i++)
+            task->close(workers.items[i].self);
+        skr_health_fini(&workers.environment.health);
+    }
+    free(place);
     free(workers.items);
     return code;
 }
@@ -293,7 +467,7 @@ run_all(struct skr_app *app, skr_configured_fn *run, struct skr_config **config,
             continue;
         }
         skr_config_free(before);
-        if (code != SKR_OK || !skr_reload_is_due(app))
+        if (code != SKR_OK || !is_reload_due(app))
             return code;
         before = *config;
         *config = reload->next;
@@ -319,4 +493,86 @@ skr_app_run_reloading(struct skr_app *app, skr_configured_fn *run)
     skr_config_free(reload.next);
     skr_config_free(config);
     return exit_code;
+}
+
+struct skr_app
+skr_environment_app(struct skr_environment *environment, size_t index)
+{
+    struct skr_app app = environment->app;
+    app.log = skr_health_log(&environment->health, index);
+    return app;
+}
+
+static void
+add_masked(struct skr_text *text, const struct skr_config *config,
+           const char *url)
+{
+    char *masked = skr_config_mask(config, url);
+    skr_text_add_string(text, masked == NULL ? "?" : masked);
+    free(masked);
+}
+
+// A transport in a database is known by its table and queue, any other by its
+// DSN.
+static void
+add_place(struct skr_text *text, const struct skr_config *config,
+          const struct skr_config_transport *transport)
+{
+    if (transport->database == NULL) {
+        add_masked(text, config, transport->dsn);
+        return;
+    }
+    add_masked(text, config, transport->database->url);
+    skr_text_add_format(text, " %s/%s", transport->place.table,
+                        transport->place.queue);
+}
+
+// A line without them is better than none.
+static const char *
+text_of(const struct skr_text *text)
+{
+    return text->broken || text->bytes == NULL ? "" : text->bytes;
+}
+
+void
+skr_environment_say_relay(const struct skr_app *app,
+                          const struct skr_config *config,
+                          const struct skr_config_transport *outbox,
+                          const struct skr_routing *routing)
+{
+    struct skr_text source = {0}, destination = {0};
+    add_place(&source, config, outbox);
+    for (size_t i = 0; i < routing->target_count; i++) {
+        skr_text_add_format(&destination, "%s%s ", i == 0 ? "" : ", ",
+                            routing->targets[i]->name);
+        add_place(&destination, config, routing->targets[i]);
+    }
+    skr_log(&app->log, SKR_LOG_INFO, "relay.started",
+            SKR_LOG_TEXT("name", outbox->name),
+            SKR_LOG_TEXT("version", SKR_VERSION),
+            SKR_LOG_TEXT("file", config->path),
+            SKR_LOG_TEXT("source", text_of(&source)),
+            SKR_LOG_TEXT("destination", text_of(&destination)));
+    skr_text_fini(&source);
+    skr_text_fini(&destination);
+}
+
+void
+skr_environment_say_consumers(const struct skr_app *app,
+                              const struct skr_config *config,
+                              const struct skr_config_transport *transport,
+                              size_t consumers)
+{
+    struct skr_text source = {0}, destination = {0};
+    add_place(&source, config, transport);
+    add_masked(&destination, config, config->inbox_database->url);
+    skr_log(&app->log, SKR_LOG_INFO, "consumer.started",
+            SKR_LOG_TEXT("name", transport->name),
+            SKR_LOG_TEXT("version", SKR_VERSION),
+            SKR_LOG_TEXT("file", config->path),
+            SKR_LOG_TEXT("source", text_of(&source)),
+            SKR_LOG_TEXT("destination", text_of(&destination)),
+            SKR_LOG_NUMBER("consumers", consumers));
+    skr_text_fini(&source);
+    skr_text_fini(&destination);
 }

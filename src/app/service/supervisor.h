@@ -1,56 +1,85 @@
 // SPDX-License-Identifier: MIT
 // Programs that run for weeks: workers in a thread each until they are stopped,
-// under one configuration after the other.
+// under one configuration after the other, with what surrounds them: health,
+// metrics, and what the service manager wants to hear.
 
 #ifndef SKR_APP_SERVICE_SUPERVISOR_H
 #define SKR_APP_SERVICE_SUPERVISOR_H
 
-#include "app/service/worker_environment.h"
+#include "app/app.h"
+#include "app/report/report.h"
+#include "app/service/health.h"
+#include "app/wiring/routing.h"
 
-// SKR_STOPPED is as good an end as SKR_OK.
-typedef enum skr_code skr_task_run_fn(void *item, struct skr_error *error);
-// Ends the run, or the next one at its beginning. From another thread.
-typedef void skr_task_stop_fn(void *item);
-// When a task has ended, from its thread.
-typedef void skr_task_ended_fn(void *item, enum skr_code code,
-                               const struct skr_error *error);
+// What the workers of a process share.
+struct skr_environment {
+    struct skr_app app;  // as the one given
+    struct skr_health health;
+};
+// What a worker is made with: its events are noted, and its alone.
+struct skr_app
+skr_environment_app(struct skr_environment *environment, size_t index);
 
-// What is done with each item of an array.
+// The line that a worker begins with: which version of the program runs, under
+// which file, from where to where. Secrets are masked.
+void skr_environment_say_relay(const struct skr_app *app,
+                               const struct skr_config *config,
+                               const struct skr_config_transport *outbox,
+                               const struct skr_routing *routing);
+// For so many consumers of the transport.
+void skr_environment_say_consumers(const struct skr_app *app,
+                                   const struct skr_config *config,
+                                   const struct skr_config_transport *transport,
+                                   size_t consumers);
+
+// One of the workers of a task; the struct of each begins with this.
+struct skr_worker {
+    struct skr_environment *environment;
+    const struct skr_config *config;
+    const char *name;  // of its transport
+    size_t index;      // among all
+    bool is_alone;
+};
+
+// What is done for each transport that the arguments name. The struct of a
+// worker is zeroed before open(), and is not moved.
 struct skr_task {
-    skr_task_run_fn *run;
-    skr_task_stop_fn *stop;
-    skr_task_ended_fn *ended;  // NULL: not called
-    void *items;
-    size_t item_size;
-    size_t count;
-    struct skr_environment *environment;  // closed by the last that ends
+    size_t worker_size;
+    size_t each;  // so many workers for a transport
+    void *user;
+    enum skr_code (*open)(void *worker, void *user, struct skr_error *error);
+    void (*say_started)(void *worker);  // once all are open
+    // SKR_STOPPED is as good an end as SKR_OK.
+    enum skr_code (*run)(void *worker, struct skr_error *error);
+    // Ends the run, or the next one at its beginning. From another thread.
+    void (*stop)(void *worker);
+    // When it has ended, from its thread; NULL: not called.
+    void (*ended)(void *worker, enum skr_code code,
+                  const struct skr_error *error);
+    void (*close)(void *worker);  // also after an open() that failed
+    // Its figures, for the row of its transport.
+    struct skr_columns columns;
+    void (*read)(void *worker, struct skr_report *report);
     // How long a stop may take where --stop-timeout does not say; 0: for ever.
     uint32_t stop_s;
 };
 
-// Runs the task on all items and returns when the last has ended. What ends one
-// does not end another; the error of the first that had one is returned. With
-// no items it waits for the signal that ends the process.
+// Runs all workers and returns when the last has ended. What ends one does not
+// end another; the error of the first that had one is returned. Without workers
+// it waits for the signal that ends the process.
 //
 // SIGTERM and SIGINT stop them all. The process ends soon after the time that a
-// stop may take although some, or the environment, are still at it. SIGHUP has
-// the configuration loaded again, and stops them all if that is a good one.
+// stop may take although some, or what asks databases beside them, are still at
+// it. SIGHUP has the configuration loaded again, and stops them all if that is
+// a good one.
 SKR_MUST_CHECK enum skr_code
-skr_tasks_run(const struct skr_app *app, const struct skr_task *task,
-              struct skr_error *error);
+skr_tasks_run(const struct skr_app *app, const struct skr_config *config,
+              const struct skr_task *task, struct skr_error *error);
 
 // As skr_app_run_configured(), and again under each configuration that is good.
 // One under which nothing can be started is given up, and the one before it
 // runs on.
 enum skr_exit
 skr_app_run_reloading(struct skr_app *app, skr_configured_fn *run);
-
-// All workers were at work under the present configuration.
-void skr_reload_note_work(const struct skr_app *app);
-// Whether they were so under a configuration before the present one.
-bool skr_reload_has_worked(const struct skr_app *app);
-
-// Whether what ends now begins again under another configuration.
-bool skr_reload_is_due(const struct skr_app *app);
 
 #endif

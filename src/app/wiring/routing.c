@@ -14,20 +14,6 @@
 
 #include <string.h>
 
-static const struct skr_yaml_node *
-find_node(const struct skr_yaml_node *node, const char *key)
-{
-    const struct skr_yaml_entry *entry = skr_yaml_find(node, key);
-    return entry == NULL ? NULL : entry->value;
-}
-
-static const char *
-find_text(const struct skr_yaml_node *node, const char *key)
-{
-    const struct skr_yaml_node *value = find_node(node, key);
-    return value == NULL || value->kind != SKR_YAML_TEXT ? NULL : value->text;
-}
-
 static enum skr_code
 read_headers(struct skr_arena *arena, const struct skr_yaml_node *node,
              struct skr_route_rule *rule, struct skr_error *error)
@@ -103,27 +89,28 @@ read_rule(const struct skr_config *config, const struct skr_yaml_entry *entry,
           struct skr_routing *routing, struct skr_route_rule *rule,
           struct skr_error *error)
 {
-    const char *sender = find_text(entry->value, "sender");
+    const char *sender = skr_yaml_text(entry->value, "sender");
     *rule = (struct skr_route_rule){
         .pattern = entry->key,
-        .unroutable = read_unroutable(find_text(entry->value, "unroutable")),
-        .exchange = find_text(entry->value, "exchange"),
-        .routing_key = find_text(entry->value, "routing_key"),
-        .topic = find_text(entry->value, "topic"),
-        .key = find_text(entry->value, "key"),
+        .unroutable =
+            read_unroutable(skr_yaml_text(entry->value, "unroutable")),
+        .exchange = skr_yaml_text(entry->value, "exchange"),
+        .routing_key = skr_yaml_text(entry->value, "routing_key"),
+        .topic = skr_yaml_text(entry->value, "topic"),
+        .key = skr_yaml_text(entry->value, "key"),
     };
     if (sender != NULL &&
         find_sender(config, sender, routing, &rule->sender, error) != SKR_OK)
         return fail_rule(config, entry, "sender", error);
-    return read_headers(&routing->arena, find_node(entry->value, "headers"),
-                        rule, error);
+    return read_headers(&routing->arena,
+                        skr_yaml_value(entry->value, "headers"), rule, error);
 }
 
 static enum skr_code
 read_rules(const struct skr_config *config, struct skr_routing *routing,
            struct skr_error *error)
 {
-    const struct skr_yaml_node *node = find_node(config->amqp, "routing");
+    const struct skr_yaml_node *node = skr_yaml_value(config->amqp, "routing");
     if (node == NULL || node->count == 0)
         return SKR_OK;
     struct skr_route_rule *rules =
@@ -168,7 +155,7 @@ read_exchange(const struct skr_config_transport *target,
               struct skr_error *error)
 {
     const struct skr_yaml_node *exchange =
-        find_node(find_node(target->node, "options"), "exchange");
+        skr_yaml_value(skr_yaml_value(target->node, "options"), "exchange");
     struct skr_url url;
     enum skr_code code = skr_url_parse(target->dsn, &url, error);
     if (code != SKR_OK)
@@ -180,7 +167,7 @@ read_exchange(const struct skr_config_transport *target,
             arena,
             first_of(
                 skr_url_find(&url, "exchange[default_publish_routing_key]"),
-                find_text(exchange, "default_publish_routing_key"), NULL),
+                skr_yaml_text(exchange, "default_publish_routing_key"), NULL),
             &sender->routing_key, error);
     skr_url_fini(&url);
     return code;
@@ -191,7 +178,8 @@ static enum skr_code
 read_topic(const struct skr_config_transport *target, struct skr_arena *arena,
            struct skr_route_sender *sender, struct skr_error *error)
 {
-    const struct skr_yaml_node *options = find_node(target->node, "options");
+    const struct skr_yaml_node *options =
+        skr_yaml_value(target->node, "options");
     struct skr_url url;
     enum skr_code code = skr_url_parse(target->dsn, &url, error);
     if (code != SKR_OK)
@@ -199,7 +187,7 @@ read_topic(const struct skr_config_transport *target, struct skr_arena *arena,
     const char *path =
         url.path == NULL || url.path[0] == '\0' ? NULL : url.path;
     const char *by = first_of(skr_url_find(&url, "topic_by"),
-                              find_text(options, "topic_by"), "name");
+                              skr_yaml_text(options, "topic_by"), "name");
     sender->topics = SKR_TOPICS_NAME;
     if (strcmp(by, "two_words") == 0)
         sender->topics = SKR_TOPICS_TWO_WORDS;
@@ -211,7 +199,7 @@ read_topic(const struct skr_config_transport *target, struct skr_arena *arena,
     if (code == SKR_OK)
         code = keep(arena,
                     first_of(skr_url_find(&url, "topic"),
-                             find_text(options, "topic"), path),
+                             skr_yaml_text(options, "topic"), path),
                     &sender->topic, error);
     skr_url_fini(&url);
     return code;

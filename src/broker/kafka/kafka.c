@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "base/url.h"
 
@@ -50,7 +51,10 @@ kafka_check_url(const char *text, const struct skr_url *url,
         consumes = consumes || strcmp(url->parameters[i].name, "topics") == 0 ||
                    skr_text_starts_with(url->parameters[i].name, "topics[");
     struct skr_error problem = {0};
-    enum skr_code code = check_as(url, consumes, &problem);
+    enum skr_code code = skr_host_check_list(url, error);
+    if (code != SKR_OK)
+        return code;
+    code = check_as(url, consumes, &problem);
     if (code == SKR_INVALID && !consumes && check_as(url, true, NULL) == SKR_OK)
         return SKR_OK;
     if (code != SKR_OK && error != NULL)
