@@ -309,24 +309,33 @@ becomes_retry(const struct job *job)
 // Inserts the record of a dead letter whose handler records messages by itself,
 // and deletes it: that waits for a transaction of the handler which is about to
 // commit. SKR_DUPLICATE: the message is handled. With a failed table in another
-// database the transaction there is none of the record's, and what commits
-// since skr_job_fail() is handled and a dead letter.
+// database *is_held says that a transaction holds the record: it is to be
+// rolled back once the dead letter is stored there.
 static enum skr_code
 exclude_record(struct skr_consumer *consumer, const struct job *job,
-               struct skr_error *error)
+               bool *is_held, struct skr_error *error)
 {
     const struct skr_deduplication *records = consumer->records.table;
     const struct skr_id id = job->delivery.message.id;
-    struct skr_tx tx = skr_db_tx(consumer->db);
+    enum skr_code code = SKR_OK;
+    *is_held = false;
     if (becomes_retry(job) || !job->has_id || job->handler == NULL ||
         job->facts.end == SKR_END_NOT_UNDERSTOOD ||
-        consumer->options.failed_database != NULL ||
         !skr_child_records(job->handler->child))
         return SKR_OK;
-    enum skr_code code =
-        skr_deduplication_admit(records, tx, id, job->recorded_name, error);
-    return code == SKR_OK ? skr_deduplication_forget(records, tx, id, error)
-                          : code;
+    if (consumer->options.failed_database != NULL) {
+        code = skr_consumer_connect_database(consumer, error);
+        if (code == SKR_OK)
+            code = skr_db_begin(consumer->db, SKR_BEGIN_WRITE, error);
+        *is_held = code == SKR_OK;
+    }
+    if (code == SKR_OK)
+        code = skr_deduplication_admit(records, skr_db_tx(consumer->db), id,
+                                       job->recorded_name, error);
+    return code == SKR_OK && !*is_held
+               ? skr_deduplication_forget(records, skr_db_tx(consumer->db), id,
+                                          error)
+               : code;
 }
 
 static enum skr_code
@@ -355,15 +364,19 @@ insert(struct skr_consumer *consumer, struct job *job, struct skr_db *db,
         .is_retry = becomes_retry(job),
         .delay_ms = decision->delay_ms,
     };
+    bool is_held = false;
     enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
     if (code != SKR_OK)
         return code;
-    code = exclude_record(consumer, job, error);
+    code = exclude_record(consumer, job, &is_held, error);
     if (code == SKR_OK)
         code =
             skr_dead_letters_store(table, skr_db_tx(db), &consumer->batch.arena,
                                    &letter, is_there, error);
-    return skr_db_end(db, code, error);
+    code = skr_db_end(db, code, error);
+    if (is_held)
+        skr_db_rollback(consumer->db);
+    return code;
 }
 
 static enum skr_code

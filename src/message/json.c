@@ -361,33 +361,21 @@ parse_value(struct parser *parser, struct skr_json *json)
 }
 
 static enum skr_code
-begin(struct parser *parser, const char *bytes, size_t size)
+parse(struct parser *parser, const char *bytes, size_t size,
+      struct skr_json *json)
 {
     parser->start = parser->at = bytes;
     parser->end = bytes + size;
     if (!skr_text_is_storable(bytes, size))
         return skr_fail(parser->error, SKR_MALFORMED, SKR_GIVE_UP,
                         "not JSON: it is not well-formed UTF-8");
-    return SKR_OK;
-}
-
-static enum skr_code
-end(struct parser *parser)
-{
+    enum skr_code code = parse_value(parser, json);
+    if (code != SKR_OK)
+        return code;
     skip_space(parser);
-    if (parser->at != parser->end)
-        return fail(parser, "something follows the value");
-    return SKR_OK;
-}
-
-static enum skr_code
-parse(struct parser *parser, const char *bytes, size_t size,
-      struct skr_json *json)
-{
-    enum skr_code code = begin(parser, bytes, size);
-    if (code == SKR_OK)
-        code = parse_value(parser, json);
-    return code == SKR_OK ? end(parser) : code;
+    return parser->at == parser->end
+               ? SKR_OK
+               : fail(parser, "something follows the value");
 }
 
 enum skr_code

@@ -753,17 +753,6 @@ decode_struct(struct decoder *decoder, const struct place *place,
     return code;
 }
 
-// The text that is read lies where it is read next.
-static enum skr_code
-decode_text(struct decoder *decoder, const char *text, size_t size, void *value)
-{
-    const char *copy = skr_arena_text(&decoder->memory->arena, text, size);
-    if (copy == NULL)
-        return skr_fail_memory(decoder->error);
-    memcpy(value, &copy, sizeof(copy));
-    return SKR_OK;
-}
-
 static enum skr_code
 decode_scalar(struct decoder *decoder, const struct skr_field *field,
               const struct skr_json *json, void *value)
@@ -780,7 +769,13 @@ decode_scalar(struct decoder *decoder, const struct skr_field *field,
     if (code != SKR_OK)
         return code;
     switch (field->kind) {
-    case SKR_KIND_TEXT: return decode_text(decoder, text, size, value);
+    case SKR_KIND_TEXT:
+        // What was read lies where the next text will be read.
+        text = skr_arena_text(&decoder->memory->arena, text, size);
+        if (text == NULL)
+            return skr_fail_memory(decoder->error);
+        memcpy(value, &text, sizeof(text));
+        return SKR_OK;
     case SKR_KIND_CHARS: return decode_chars(decoder, field, text, size, value);
     case SKR_KIND_SIGNED:
     case SKR_KIND_UNSIGNED: return decode_integer(decoder, field, json, value);

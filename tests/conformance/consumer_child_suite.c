@@ -505,10 +505,8 @@ record_at_last(const struct skr_delivery *delivery, enum skr_verdict verdict,
 }
 
 static void
-test_what_is_recorded_is_no_dead_letter(void **state)
+expect_no_dead_letters(struct world *world)
 {
-    struct world *world = *state;
-    world->options.max_retries = -1;
     for (int late = 0; late < 2; late++) {
         struct skr_error error = {0};
         void *code = NULL;
@@ -532,6 +530,24 @@ test_what_is_recorded_is_no_dead_letter(void **state)
         expect_handled(world, counts);
         skr_test_run(world->db, "DELETE FROM message_broker_deduplication");
     }
+}
+
+static void
+test_what_is_recorded_is_no_dead_letter(void **state)
+{
+    struct world *world = *state;
+    struct skr_test_database elsewhere;
+    world->options.max_retries = -1;
+    expect_no_dead_letters(world);
+    skr_test_database_make(&elsewhere);
+    world->options.failed_database = elsewhere.ops;
+    world->options.failed_database_url = elsewhere.url;
+    expect_no_dead_letters(world);
+    struct skr_db *db = skr_test_connect(&elsewhere);
+    assert_int_equal(
+        skr_test_number(db, "SELECT COUNT(*) FROM messenger_messages"), 0);
+    skr_db_close(db);
+    skr_test_database_remove(&elsewhere);
 }
 
 static bool

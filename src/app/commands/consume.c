@@ -96,7 +96,7 @@ skr_app_open_consumer(const struct skr_app *app,
         code = skr_transport_database(transport->database,
                                       &options.queue_database, error);
     if (code == SKR_OK && failed.database != NULL &&
-        failed.database != config->inbox_database) {
+        strcmp(failed.database->url, config->inbox_database->url) != 0) {
         options.failed_database_url = failed.database->url;
         code = skr_transport_database(failed.database, &options.failed_database,
                                       error);
