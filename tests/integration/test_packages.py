@@ -2,6 +2,7 @@
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -164,6 +165,23 @@ def test_the_library_needs_no_client_that_a_program_does_not_use(packages):
     for name in ("libmariadb3", "libpq5", "librdkafka1", "libsqlite3-0"):
         assert name not in needed
         assert name in field(packages["libskirnir0"], "Recommends")
+
+
+def test_the_container_has_the_libraries_of_the_package(packages):
+    text = (shops.ROOT / "packaging/docker/Dockerfile").read_text()
+    installed = set(re.findall(r"\blib[\w-]+", text.rpartition("FROM")[2]))
+    needed = set(re.findall(r"\blib[\w.+-]+",
+                            field(packages["skirnir"], "Depends")))
+    assert installed == {name for name in needed if name != "libc6"}
+
+
+def test_the_configuration_of_the_containers_is_without_a_mistake():
+    folder = shops.ROOT / "packaging/docker"
+    variables = dict(re.findall(r"^    (\w+_URL): (.*)$", (
+        folder / "compose.yaml").read_text(), re.M))
+    assert len(variables) == 2
+    run(shops.PROGRAM, "config", "check", folder / "skirnir.yaml",
+        env={**os.environ, **variables})
 
 
 @pytest.mark.long
