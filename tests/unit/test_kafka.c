@@ -11,6 +11,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -338,6 +340,60 @@ test_statistics_tell_who_answers_and_who_does_not(void **state)
     }
 }
 
+// As a cluster of ten thousand partitions has them, the last without a leader.
+static void
+write_partitions(struct skr_text *json)
+{
+    skr_text_add_string(
+        json, "{\"brokers\":{\"h:1/1\":{\"nodeid\":1,\"source\":"
+              "\"learned\",\"state\":\"UP\"}},\"topics\":{\"orders\":{"
+              "\"topic\":\"orders\",\"partitions\":{");
+    for (int i = 0; i < 10000; i++)
+        skr_text_add_format(
+            json,
+            "%s\"%d\":{\"partition\":%d,\"broker\":1,\"leader\":%d,"
+            "\"desired\":true,\"unknown\":false,\"msgq_cnt\":0,"
+            "\"xmit_msgq_cnt\":0,\"fetchq_cnt\":0,\"fetchq_size\":0,"
+            "\"fetch_state\":\"active\",\"query_offset\":-1001,"
+            "\"next_offset\":12345,\"app_offset\":-1001,"
+            "\"stored_offset\":-1001,\"lo_offset\":0,\"hi_offset\":12345,"
+            "\"txmsgs\":0,\"txbytes\":0,\"rxmsgs\":0,\"rxbytes\":0,"
+            "\"msgs_inflight\":0}",
+            i == 0 ? "" : ",", i, i, i == 9999 ? -1 : 1);
+    skr_text_add_string(json, "}}}}");
+    assert_false(json->broken);
+}
+
+static void
+test_statistics_of_many_partitions_take_little_memory(void **state)
+{
+    (void)state;
+    struct skr_text json = {0};
+    struct kafka_view view;
+    struct rlimit before;
+    write_partitions(&json);
+    assert_in_range(json.size, 3000000, 6000000);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    const struct rlimit tight = {
+        .rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + 8 * 1024 * 1024,
+        .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
+#endif
+    enum skr_code code =
+        skr_kafka_view_read(json.bytes, json.size, 5500, &view, NULL);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    skr_text_fini(&json);
+    assert_int_equal(code, SKR_OK);
+    assert_string_equal(view.missing,
+                        "partition 9999 of topic orders has no leader");
+}
+
 int
 main(void)
 {
@@ -351,6 +407,7 @@ main(void)
         cmocka_unit_test(test_a_certificate_and_its_name_are_verified),
         cmocka_unit_test(test_a_password_in_plaintext_is_told_of),
         cmocka_unit_test(test_statistics_tell_who_answers_and_who_does_not),
+        cmocka_unit_test(test_statistics_of_many_partitions_take_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

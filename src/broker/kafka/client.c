@@ -122,44 +122,89 @@ is_needed(const struct skr_json *partition)
                 0);
 }
 
-// False: nothing is wrong with it.
-static bool
-judge_partition(const struct skr_json *partition, const char *topic,
-                const struct skr_json *brokers, int64_t patience_ms,
-                struct kafka_view *view)
-{
-    int64_t id = number_of(partition, "leader");
-    long long number = number_of(partition, "partition");
-    const struct skr_json *leader = find_broker(brokers, id);
-    if (id < 0) {
-        snprintf(view->missing, sizeof(view->missing),
-                 "partition %lld of topic %.80s has no leader", number, topic);
-        return true;
-    }
-    if (leader == NULL || (!is_away(leader) && !is_silent(leader, patience_ms)))
-        return false;
-    snprintf(view->missing, sizeof(view->missing),
-             "partition %lld of topic %.80s: broker %.60s, its leader, %s",
-             number, topic, leader->name,
-             is_away(leader) ? "is away" : "does not answer");
-    return true;
-}
+// Of a cluster with ten thousand partitions the text has megabytes, and a tree
+// would take forty times as much: each partition is a tree of its own.
+struct reading {
+    struct skr_arena arena;
+    struct skr_json *brokers, *group;
+    char topic[80];
+    int64_t patience_ms;
+    struct kafka_view *view;
+};
 
 static void
-read_topics(const struct skr_json *topics, const struct skr_json *brokers,
-            int64_t patience_ms, struct kafka_view *view)
+judge_partition(const struct skr_json *partition, struct reading *reading)
 {
-    const struct skr_json *topic = topics == NULL ? NULL : topics->first;
-    bool is_found = false;
-    for (; topic != NULL && !is_found; topic = topic->next) {
-        const struct skr_json *partitions = find(topic, "partitions");
-        const struct skr_json *partition =
-            partitions == NULL ? NULL : partitions->first;
-        for (; partition != NULL && !is_found; partition = partition->next)
-            is_found = is_needed(partition) &&
-                       judge_partition(partition, topic->name, brokers,
-                                       patience_ms, view);
-    }
+    struct kafka_view *view = reading->view;
+    int64_t id = number_of(partition, "leader");
+    long long number = number_of(partition, "partition");
+    const struct skr_json *leader = find_broker(reading->brokers, id);
+    if (id < 0)
+        snprintf(view->missing, sizeof(view->missing),
+                 "partition %lld of topic %s has no leader", number,
+                 reading->topic);
+    else if (leader != NULL &&
+             (is_away(leader) || is_silent(leader, reading->patience_ms)))
+        snprintf(view->missing, sizeof(view->missing),
+                 "partition %lld of topic %s: broker %.60s, its leader, %s",
+                 number, reading->topic, leader->name,
+                 is_away(leader) ? "is away" : "does not answer");
+}
+
+static enum skr_code
+take_partition(void *user, const struct skr_json *child,
+               struct skr_error *error)
+{
+    struct reading *reading = user;
+    struct skr_arena arena = {0};
+    struct skr_json *partition = NULL;
+    if (reading->view->missing[0] != '\0')
+        return SKR_OK;
+    enum skr_code code = skr_json_parse(&arena, &arena, child->text,
+                                        child->text_size, &partition, error);
+    if (code == SKR_OK && is_needed(partition))
+        judge_partition(partition, reading);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
+walk(skr_json_child_fn *take, struct reading *reading, const char *text,
+     size_t size, struct skr_error *error)
+{
+    const struct skr_json_walker walker = {.take = take, .user = reading};
+    enum skr_json_kind kind;
+    return skr_json_walk(&walker, text, size, &kind, error);
+}
+
+static skr_json_child_fn take_topic;
+
+// Of the whole, where brokers stand before topics, and of a topic.
+static enum skr_code
+take_member(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    struct reading *reading = user;
+    const char *text = child->text;
+    size_t size = child->text_size;
+    bool is_group = skr_json_has_name(child, "cgrp");
+    if (is_group || skr_json_has_name(child, "brokers"))
+        return skr_json_parse(&reading->arena, &reading->arena, text, size,
+                              is_group ? &reading->group : &reading->brokers,
+                              error);
+    if (skr_json_has_name(child, "topics"))
+        return walk(take_topic, reading, text, size, error);
+    return skr_json_has_name(child, "partitions")
+               ? walk(take_partition, reading, text, size, error)
+               : SKR_OK;
+}
+
+static enum skr_code
+take_topic(void *user, const struct skr_json *child, struct skr_error *error)
+{
+    struct reading *reading = user;
+    snprintf(reading->topic, sizeof(reading->topic), "%.*s",
+             (int)child->name_size, child->name);
+    return walk(take_member, reading, child->text, child->text_size, error);
 }
 
 static void
@@ -183,20 +228,15 @@ enum skr_code
 skr_kafka_view_read(const char *json, size_t size, int64_t patience_ms,
                     struct kafka_view *view, struct skr_error *error)
 {
-    struct skr_arena arena = {0};
-    struct skr_json *root = NULL;
+    struct reading reading = {.patience_ms = patience_ms, .view = view};
     *view = (struct kafka_view){.is_down = false};
-    enum skr_code code =
-        skr_json_parse(&arena, &arena, json, size, &root, error);
+    enum skr_code code = walk(take_member, &reading, json, size, error);
     if (code == SKR_OK) {
-        const struct skr_json *brokers = find(root, "brokers");
-        const struct skr_json *group = find(root, "cgrp");
-        read_brokers(brokers, group, patience_ms, view);
-        read_topics(find(root, "topics"), brokers, patience_ms, view);
+        read_brokers(reading.brokers, reading.group, patience_ms, view);
         if (view->missing[0] == '\0')
-            read_group(group, brokers, patience_ms, view);
+            read_group(reading.group, reading.brokers, patience_ms, view);
     }
-    skr_arena_fini(&arena);
+    skr_arena_fini(&reading.arena);
     return code;
 }
 

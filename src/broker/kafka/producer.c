@@ -340,13 +340,16 @@ is_missing_topic(rd_kafka_resp_err_t code)
            code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 }
 
-// Of a message to a topic that takes none now.
+// What a refusal means for a message whose fault it is.
 static enum skr_publish_result
-topic_result(const struct kafka_broker *broker, rd_kafka_resp_err_t native)
+result_of(const struct kafka_broker *broker, rd_kafka_resp_err_t native)
 {
-    return broker->settings.fails_missing_topics && is_missing_topic(native)
-               ? SKR_REFUSED_FOR_GOOD
-               : SKR_ROUTE_UNAVAILABLE;
+    enum kafka_blame blame = blame_of(native);
+    if (blame == KAFKA_BLAME_TOPIC &&
+        !(broker->settings.fails_missing_topics && is_missing_topic(native)))
+        return SKR_ROUTE_UNAVAILABLE;
+    return blame == KAFKA_BLAME_BROKER ? SKR_REFUSED_FOR_NOW
+                                       : SKR_REFUSED_FOR_GOOD;
 }
 
 static void
@@ -364,22 +367,12 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
     }
     if (producer->is_ending)
         return;  // it stays open, for the next producer
-    switch (blame_of(report->err)) {
-    case KAFKA_BLAME_MESSAGE:
-        if (producer->is_careful)
-            refuse(broker, entry, SKR_REFUSED_FOR_GOOD, report->err);
-        break;
-    case KAFKA_BLAME_BROKER:
-        if (producer->is_careful)
-            refuse(broker, entry, SKR_REFUSED_FOR_NOW, report->err);
-        break;
-    case KAFKA_BLAME_TOPIC:
-        refuse(broker, entry, topic_result(broker, report->err), report->err);
-        return;
-    case KAFKA_BLAME_PRODUCER: producer->must_change = true; return;
-    }
-    // It may be another's fault, and those behind it would pass: it stays open.
-    if (!producer->is_careful)
+    enum kafka_blame blame = blame_of(report->err);
+    if (blame == KAFKA_BLAME_PRODUCER)
+        producer->must_change = true;
+    else if (producer->is_careful || blame == KAFKA_BLAME_TOPIC)
+        refuse(broker, entry, result_of(broker, report->err), report->err);
+    else  // it may be another's fault, and those behind it would pass
         producer->must_change = producer->finds_blame = true;
 }
 
@@ -480,12 +473,6 @@ skr_kafka_producer_fini(struct kafka_broker *broker)
     window_fini(&broker->producer.window);
 }
 
-static enum skr_code
-repeat_failure(const struct kafka_broker *broker, struct skr_error *error)
-{
-    return skr_fail_with(error, &broker->failure);
-}
-
 // A value of NULL is one that is null.
 static bool
 add_header(rd_kafka_headers_t *headers, const char *name, const char *value)
@@ -572,22 +559,11 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
     *is_full = native == RD_KAFKA_RESP_ERR__QUEUE_FULL;
     if (*is_full)
         return SKR_OK;
-    switch (blame_of(native)) {
-    case KAFKA_BLAME_MESSAGE:
-        window_refuse(window, entry, SKR_REFUSED_FOR_GOOD, native);
-        return SKR_OK;
-    case KAFKA_BLAME_TOPIC:
-        window_refuse(window, entry, topic_result(broker, native), native);
-        return SKR_OK;
-    case KAFKA_BLAME_BROKER:
-        window_refuse(window, entry, SKR_REFUSED_FOR_NOW, native);
-        return SKR_OK;
-    case KAFKA_BLAME_PRODUCER:
-        broker->producer.must_change = true;
-        *is_full = true;
-        return SKR_OK;
-    }
-    abort();
+    if (blame_of(native) == KAFKA_BLAME_PRODUCER)
+        broker->producer.must_change = *is_full = true;
+    else
+        window_refuse(window, entry, result_of(broker, native), native);
+    return SKR_OK;
 }
 
 // Suspects go alone, one when the one before it is known, and what was
@@ -729,7 +705,7 @@ skr_kafka_results(struct skr_broker *base, struct skr_published *results,
     // The error comes when there is nothing else left to tell.
     return *count > 0 || broker->failure.code == SKR_OK
                ? SKR_OK
-               : repeat_failure(broker, error);
+               : skr_fail_with(error, &broker->failure);
 }
 
 static enum skr_code
@@ -754,7 +730,7 @@ skr_kafka_submit(struct skr_broker *base, const struct skr_message *message,
                         "this connection consumes; another is needed to "
                         "publish");
     if (broker->failure.code != SKR_OK)
-        return repeat_failure(broker, error);
+        return skr_fail_with(error, &broker->failure);
     char id[SKR_ID_TEXT_SIZE];
     struct kafka_entry entry = {.message = message, .tag = tag};
     if (route == NULL) {

@@ -113,19 +113,15 @@ static enum skr_code
 keep_path_part(struct rabbit_options *options, const char *part, size_t size,
                const char **kept, struct skr_error *error)
 {
-    struct skr_text dsn = {0};
     struct skr_url url = {0};
-    skr_text_add_string(&dsn, "amqp:///");
-    skr_text_add(&dsn, part, size);
-    if (dsn.broken) {
-        skr_text_fini(&dsn);
+    const char *dsn =
+        skr_arena_format(&options->arena, "amqp:///%.*s", (int)size, part);
+    if (dsn == NULL)
         return skr_fail_memory(error);
-    }
-    enum skr_code code = skr_url_parse(dsn.bytes, &url, error);
+    enum skr_code code = skr_url_parse(dsn, &url, error);
     if (code == SKR_OK)
-        code = keep(options, url.path == NULL ? "" : url.path, kept, error);
+        code = keep(options, url.path, kept, error);
     skr_url_fini(&url);
-    skr_text_fini(&dsn);
     return code;
 }
 
@@ -133,28 +129,24 @@ static enum skr_code
 read_path(const char *text, struct rabbit_options *options,
           struct skr_error *error)
 {
+    const char **parts[] = {&options->connection.vhost,
+                            &options->topology.exchange};
     const char *authority = strstr(text, "://") + 3;
-    size_t size = strcspn(authority, "?");
-    const char *slash = memchr(authority, '/', size);
-    options->connection.vhost = "/";
-    if (slash == NULL)
-        return SKR_OK;
-    const char *vhost = slash + 1;
-    const char *end = authority + size;
-    const char *next = memchr(vhost, '/', (size_t)(end - vhost));
-    const char *vhost_end = next == NULL ? end : next;
+    const char *end = authority + strcspn(authority, "?");
+    const char *slash = memchr(authority, '/', (size_t)(end - authority));
     enum skr_code code = SKR_OK;
-    if (vhost_end > vhost)
-        code = keep_path_part(options, vhost, (size_t)(vhost_end - vhost),
-                              &options->connection.vhost, error);
-    if (code == SKR_OK && next != NULL &&
-        memchr(next + 1, '/', (size_t)(end - next - 1)) != NULL)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the path of the DSN has more than a vhost and an "
-                        "exchange; a slash in a name is written as %%2f");
-    if (code == SKR_OK && next != NULL && end > next + 1)
-        code = keep_path_part(options, next + 1, (size_t)(end - next - 1),
-                              &options->topology.exchange, error);
+    options->connection.vhost = "/";
+    for (size_t i = 0; slash != NULL && code == SKR_OK; i++) {
+        const char *part = slash + 1;
+        slash = memchr(part, '/', (size_t)(end - part));
+        size_t size = (size_t)((slash == NULL ? end : slash) - part);
+        if (i == SKR_COUNT_OF(parts))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "the path of the DSN has more than a vhost and an "
+                            "exchange; a slash in a name is written as %%2f");
+        if (size > 0)
+            code = keep_path_part(options, part, size, parts[i], error);
+    }
     return code;
 }
 

@@ -161,12 +161,14 @@ round_up(uint32_t delay_ms)
     return rounded == 0 ? 1 : (uint32_t)rounded;
 }
 
-static void
-write_delay_name(const struct rabbit_options *options, const char *queue,
-                 uint32_t delay_ms, struct skr_text *name)
+static enum skr_code
+name_delay_queue(const struct rabbit_options *options, const char *queue,
+                 uint32_t delay_ms, char to[RABBIT_DELAY_NAME_SIZE],
+                 struct skr_error *error)
 {
     const char *exchange = options->topology.exchange;
     char delay[16];
+    size_t size = 0;
     snprintf(delay, sizeof(delay), "%u", (unsigned)delay_ms);
     const struct {
         const char *word, *value;
@@ -175,28 +177,21 @@ write_delay_name(const struct rabbit_options *options, const char *queue,
         {"%exchange_name%", exchange == NULL ? SKR_DEFAULT_EXCHANGE : exchange},
         {"%routing_key%", queue},
     };
-    for (const char *at = options->delay_queue_pattern; *at != '\0';) {
+    struct skr_text name = {0};
+    for (const char *at = options->delay_queue_pattern; *at != '\0';
+         at += size) {
         size_t i = 0;
         while (i < SKR_COUNT_OF(words) &&
                !skr_text_starts_with(at, words[i].word))
             i++;
+        size = i < SKR_COUNT_OF(words) ? strlen(words[i].word) : 1;
         if (i < SKR_COUNT_OF(words))
-            skr_text_add_string(name, words[i].value);
+            skr_text_add_string(&name, words[i].value);
         else
-            skr_text_add(name, at, 1);
-        at += i < SKR_COUNT_OF(words) ? strlen(words[i].word) : 1;
+            skr_text_add(&name, at, 1);
     }
-    skr_text_add_string(name, "_retry");
-}
-
-static enum skr_code
-name_delay_queue(const struct rabbit_options *options, const char *queue,
-                 uint32_t delay_ms, char to[RABBIT_DELAY_NAME_SIZE],
-                 struct skr_error *error)
-{
-    struct skr_text name = {0};
+    skr_text_add_string(&name, "_retry");
     enum skr_code code = SKR_OK;
-    write_delay_name(options, queue, delay_ms, &name);
     if (name.broken)
         code = skr_fail_memory(error);
     else if (name.size < RABBIT_DELAY_NAME_SIZE)
@@ -283,16 +278,12 @@ plan_place(struct rabbit_options *options, struct skr_plan *plan,
            struct skr_error *error)
 {
     const struct skr_amqp_options *connection = &options->connection;
-    struct skr_text server = {0};
-    for (size_t i = 0; i < connection->host_count; i++)
-        skr_text_add_format(&server, "%s%s:%u", i == 0 ? "" : ",",
-                            connection->hosts[i].name,
-                            connection->hosts[i].port);
-    if (!server.broken)
-        plan->server =
-            skr_arena_text(&options->arena, server.bytes, server.size);
     plan->vhost = connection->vhost;
-    skr_text_fini(&server);
+    plan->server = "";
+    for (size_t i = 0; i < connection->host_count && plan->server != NULL; i++)
+        plan->server = skr_arena_format(
+            &options->arena, "%s%s%s:%u", plan->server, i == 0 ? "" : ",",
+            connection->hosts[i].name, connection->hosts[i].port);
     return plan->server == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
