@@ -176,13 +176,7 @@ read_name(const struct skr_config *config, const char *name,
                         name);
     memcpy(transport, name, (size_t)(slash - name));
     transport[slash - name] = '\0';
-    enum skr_code code =
-        skr_config_find_transport(config, transport, outbox, error);
-    if (code == SKR_OK && !(*outbox)->is_ordered)
-        code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s is %s://, which has no partitions",
-                        transport, (*outbox)->scheme);
-    return code;
+    return skr_transport_choose_outbox(config, transport, true, outbox, error);
 }
 
 // A blocked head that the command line names, and who wants it.

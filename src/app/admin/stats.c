@@ -177,7 +177,7 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
             break;
         }
         code = read_table(stats, &error);
-        if (code == SKR_OK && stats->transport->is_ordered)
+        if (code == SKR_OK && skr_ordered_is_meant(stats->transport, NULL))
             code = skr_partition_stats_read(config, stats->transport,
                                             &stats->partitions, &error);
         if (stats->partitions.transport != NULL)

@@ -24,7 +24,7 @@ struct target {
     const char *transport;
     const struct skr_config_database *database;
     struct skr_queue_place place;
-    bool is_ordered;
+    const struct skr_config_transport *outbox;  // NULL: a queue of consumers
 };
 
 // What came from a broker waits in a queue beside the failed messages, where
@@ -115,7 +115,7 @@ find_target(const struct skr_failed_session *session,
         .transport = name,
         .database = transport->database,
         .place = transport->place,
-        .is_ordered = transport->is_ordered,
+        .outbox = transport,
     };
     return SKR_OK;
 }
@@ -191,12 +191,14 @@ store(const struct move *move, struct skr_error *error)
     const struct target *target = move->target;
     // A message without a key has no order, which is the key ''.
     const char *key = move->partition_key == NULL ? "" : move->partition_key;
+    bool has_order =
+        target->outbox != NULL && skr_ordered_is_meant(target->outbox, NULL);
     const struct skr_messenger_row row = {
         .body = move->body,
         .body_size = move->body_size,
         .headers = move->headers.bytes,
         .headers_size = move->headers.size,
-        .partition_key = target->is_ordered ? key : NULL,
+        .partition_key = has_order ? key : NULL,
     };
     enum skr_code code = skr_messenger_insert(skr_db_tx(move->to),
                                               &target->place, &row, 1, error);

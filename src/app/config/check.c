@@ -468,9 +468,10 @@ check_order(struct skr_config_reader *reader,
             const struct skr_config_transport *transport,
             const struct skr_config_place *place, const char *mistake)
 {
-    if (!transport->is_ordered)
-        skr_config_mistake(reader, place, "%s", mistake);
-    return transport->is_ordered;
+    if (transport->is_ordered)
+        return true;
+    skr_config_mistake(reader, place, "%s", mistake);
+    return false;
 }
 
 // The default may stand at any transport, as `config show` writes it there.
