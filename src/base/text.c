@@ -166,12 +166,6 @@ skr_text_is_storable(const void *bytes, size_t size)
     return skr_text_storable_size(bytes, size) == size;
 }
 
-static bool
-is_word_start(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
 bool
 skr_text_add_file(struct skr_text *text, FILE *file, size_t most)
 {
@@ -198,14 +192,12 @@ skr_text_control_size(const char *text, size_t size)
 bool
 skr_text_is_identifier(const char *text)
 {
-    if (text == NULL || !is_word_start(text[0]))
-        return false;
-    size_t length = 1;
-    for (; text[length] != '\0'; length++)
-        if (!is_word_start(text[length]) &&
-            !(text[length] >= '0' && text[length] <= '9'))
-            return false;
-    return length <= 63;
+    size_t length = text == NULL
+                        ? 0
+                        : strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789"
+                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+    return length > 0 && length <= 63 && text[length] == '\0' &&
+           !(text[0] >= '0' && text[0] <= '9');
 }
 
 bool

@@ -141,19 +141,13 @@ skr_job_fail(struct skr_consumer *consumer, struct job *job, enum skr_end end,
             SKR_LOG_TEXT("error", job->reason.text));
 }
 
-// It may differ each time that the same message comes.
-static bool
-tells_of_deliveries(const char *header)
-{
-    static const char *const names[] = {SKR_HEADER_REDELIVERY, SKR_HEADER_ERROR,
-                                        "x-delivery-count"};
-    return skr_text_is_among(header, names, SKR_COUNT_OF(names));
-}
-
 // Its id; without one it is known by what it says.
 static struct skr_id
 key_of(const struct job *job)
 {
+    // They may differ each time that the same message comes.
+    static const char *const passing[] = {SKR_HEADER_REDELIVERY,
+                                          SKR_HEADER_ERROR, "x-delivery-count"};
     const struct skr_incoming *incoming = job->incoming;
     struct skr_id key = job->delivery.message.id;
     if (job->has_id)
@@ -165,7 +159,7 @@ key_of(const struct job *job)
                             incoming->raw_headers_size);
     for (size_t i = 0; i < incoming->headers.count; i++) {
         const struct skr_header *header = &incoming->headers.items[i];
-        if (tells_of_deliveries(header->name))
+        if (skr_text_is_among(header->name, passing, SKR_COUNT_OF(passing)))
             continue;
         hash = skr_hash_add_text(hash, header->name);
         hash = skr_hash_add_text(hash, header->value);

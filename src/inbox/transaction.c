@@ -344,16 +344,6 @@ close_job(struct skr_consumer *consumer, struct job *job)
                 was_handled ? SKR_END_COMMITTED : SKR_END_DUPLICATE);
 }
 
-static void
-reopen_job(struct job *job, const struct attempt *attempt)
-{
-    if (job->phase != JOB_RECORDED && job->phase != JOB_DUPLICATE)
-        return;
-    if (job->phase == JOB_RECORDED && attempt->step == SKR_STEP_COMMIT)
-        job->may_be_committed = true;
-    job->phase = JOB_PENDING;
-}
-
 // Runs the jobs that are pending in one transaction: all of them, or none.
 static void
 attempt_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
@@ -368,8 +358,13 @@ attempt_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
         return;
     }
     skr_db_rollback(consumer->db);
-    for (size_t i = 0; i < count; i++)
-        reopen_job(&jobs[i], attempt);
+    for (size_t i = 0; i < count; i++) {
+        bool was_recorded = jobs[i].phase == JOB_RECORDED;
+        if (was_recorded && attempt->step == SKR_STEP_COMMIT)
+            jobs[i].may_be_committed = true;
+        if (was_recorded || jobs[i].phase == JOB_DUPLICATE)
+            jobs[i].phase = JOB_PENDING;
+    }
 }
 
 // What is unclear is found out.

@@ -272,6 +272,62 @@ test_a_consumer_that_finds_only_duplicates_says_so_once(void **state)
     assert_int_equal(warnings.complete, 2);
 }
 
+struct told {
+    struct skr_consumer *consumer;
+    struct skr_db *db;
+    bool is_gone;
+    uint64_t lines;  // about the queue of retries
+    int64_t end_ms;
+};
+
+static void
+count_told(void *user, enum skr_log_level level, const char *event,
+           const struct skr_log_field *fields, size_t count)
+{
+    struct told *told = user;
+    (void)level;
+    (void)fields;
+    (void)count;
+    told->lines += strcmp(event, "consumer.retry_trouble") == 0;
+}
+
+// Asked by the consumer's own thread: looks at once, and when it has done so
+// some times without a line a minute has passed.
+static bool
+has_told_often(void *user)
+{
+    struct told *told = user;
+    struct sources *sources = &told->consumer->sources;
+    sources->retry_again_ms = 0;
+    // Missing from the start it would be a mistake.
+    if (told->consumer->connection.was_ready && !told->is_gone) {
+        told->is_gone = true;
+        skr_test_run(told->db, "ALTER TABLE messenger_messages RENAME TO away");
+    }
+    if (told->lines > 0 && sources->retry_trouble.repeats >= 3 * told->lines)
+        sources->retry_trouble.logged_ms -= 60000;
+    return told->lines == 3 || skr_clock_ms() > told->end_ms;
+}
+
+static void
+test_a_queue_of_retries_that_is_gone_is_told_of_each_minute(void **state)
+{
+    struct world *world = *state;
+    struct told told = {.db = world->db, .end_ms = skr_clock_ms() + 30000};
+    consume(world, accept_order);  // makes the tables
+    world->extras.auto_setup = false;
+    world->extras.stop_when_empty = false;
+    world->extras.sleep_ms = 1;
+    world->extras.is_over = has_told_often;
+    world->extras.user = &told;
+    world->options.log = count_told;
+    world->options.log_user = &told;
+    told.consumer = open_consumer(world, accept_order);
+    run_until_empty(told.consumer);
+    skr_consumer_close(told.consumer);
+    assert_int_equal(told.lines, 3);
+}
+
 static time_t
 time_in(struct world *world, const char *column)
 {
@@ -676,6 +732,7 @@ main(void)
         TEST(test_a_count_from_outside_keeps_no_message_from_its_handler),
         TEST(test_a_table_of_its_own_takes_over_from_the_shared_one),
         TEST(test_a_new_consumer_asks_no_other_table),
+        TEST(test_a_queue_of_retries_that_is_gone_is_told_of_each_minute),
         TEST(test_a_consumer_that_inherits_records_says_so_at_its_start),
         TEST(test_a_consumer_that_finds_only_duplicates_says_so_once),
         TEST(test_an_id_that_only_the_broker_knew_goes_with_the_row),
