@@ -5,6 +5,7 @@ that is not there is skipped.
 `kind` names the product, `dialect` its SQL: MySQL's is MariaDB's. What else
 differs is an attribute; SERVERS lists what tests of all servers run on.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -82,6 +83,13 @@ class MariaDB(Server):
                 "--init-command=SET sql_mode = 'NO_BACKSLASH_ESCAPES'",
                 database]
 
+    def end_sessions(self, user):
+        """Some may end by themselves meanwhile."""
+        for session in self.ask("SELECT id FROM information_schema.processlist "
+                                f"WHERE user = '{user}'").split():
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.ask(f"KILL {session}")
+
     def start_counting(self):
         pass
 
@@ -127,6 +135,10 @@ class PostgreSQL(Server):
                 "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h",
                 self.setting("SOCKET_FOLDER"), "-p", self.setting("PORT"),
                 "-d", f"dbname={database} options='-c log_statement=none'"]
+
+    def end_sessions(self, user):
+        self.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                 f"WHERE usename = '{user}'")
 
     def start_counting(self):
         """For sessions that begin from now on."""

@@ -5,10 +5,12 @@ import contextlib
 import os
 import pathlib
 import shutil
+import uuid
 
 import pytest
 
 import databases
+import shop as shops
 import worlds
 
 SECRET = "s3cr3t-Pa55"
@@ -89,6 +91,60 @@ def test_wrong_password_of_a_database(world):
             name, "check user and password in the DSN", "127.0.0.1"])
         world.ask(change)
         expect_recovery(world, relay)
+
+
+def expect_rotation(world, url, name, change, cut, said):
+    """A password that stands in a file is changed at the server, and then in
+    the file. url: of the server, for which there is the user name now; cut: ends
+    its sessions."""
+    file = world.folder / "password"
+    file.write_text(SECRET + "\n")
+    world.environment["PASSWORD_FILE"] = str(file)
+    world.set_config(replace=[(url, with_user(
+        url, f"{name}:%env(urlencode:file:PASSWORD_FILE)%"))])
+    relay = world.start_relay()
+    relay.wait_for(r"relay\.active")
+    world.insert(1)
+    world.wait_until_empty(relay)
+    change()
+
+    def is_refused():
+        cut()
+        return said in relay.log()
+    shops.until(is_refused, relay.log)
+    world.insert(GOOD, first=1)
+    file.write_text(SECRET + "-new")
+    relay.wait_for(r"config\.reloaded")
+    world.wait_until_empty(relay)
+    assert relay.stop() == 0
+    assert set(world.take_numbers()) == set(range(GOOD + 1))
+    assert SECRET not in relay.log()
+
+
+def test_a_rotated_password_of_a_database_is_picked_up(world):
+    world.set_up()
+    name = world.database.name
+    with login(world.database, name) as change:
+        expect_rotation(world, world.database.url, name,
+                        lambda: world.ask(change),
+                        lambda: world.database.end_sessions(name),
+                        "check user and password in the DSN")
+
+
+def test_a_rotated_password_of_rabbitmq_is_picked_up(broker_world):
+    name = f"skr-{uuid.uuid4().hex[:12]}"
+    worlds.control("add_user", name, SECRET)
+    try:
+        worlds.control("set_permissions", "-p", broker_world.vhost, name, ".*",
+                       ".*", ".*")
+        broker_world.ask("DELETE FROM messenger_outbox")
+        expect_rotation(
+            broker_world, broker_world.broker, name,
+            lambda: worlds.control("change_password", name, f"{SECRET}-new"),
+            lambda: worlds.control("close_all_user_connections", name, "test"),
+            "ACCESS_REFUSED")
+    finally:
+        worlds.control("delete_user", name)
 
 
 def test_no_password_where_one_is_asked_for(world):
