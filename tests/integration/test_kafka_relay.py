@@ -8,18 +8,27 @@ import pty
 import socket
 import subprocess
 import threading
+import uuid
 
 import pytest
 
 import databases
 import shop as shops
-from kafka_outbox_world import AGO, OTHERS_TABLE, fnv1a, new_world
+import test_mysql
+from kafka_outbox_world import (AGO, OTHERS_TABLE, World, fnv1a,
+                                new_world)
 from servers import ports
 
 
 def errored(world, word="show", *arguments):
     return json.loads(world.check("kafka-relay", "errored", word, *arguments,
                                   "--json"))
+
+
+@pytest.fixture(scope="module")
+def strict_server():
+    with test_mysql.group(test_mysql.SETTINGS) as started:
+        yield started
 
 
 @pytest.fixture(params=databases.KINDS)
@@ -597,3 +606,44 @@ def test_lines_are_json(sqlite_world):
     lines = [json.loads(line) for line in relay.log().splitlines()]
     assert {"level", "msg", "time"} <= set(lines[0])
     assert "relay.stopped" in [line["msg"] for line in lines]
+
+
+class StrictDatabase:
+    """One of a MySQL as strict hosts configure it, in a replication group."""
+    dialect = "mysql"
+
+    def __init__(self, server):
+        self.server = server
+        self.name = f"skr_{uuid.uuid4().hex[:12]}"
+        self.url = f"mysql://root@127.0.0.1:{server.port}/{self.name}"
+        server.query(f"CREATE DATABASE {self.name}")
+
+    def ask(self, sql):
+        return self.server.query(sql, self.name).strip()
+
+    def drop(self):
+        self.server.query(f"DROP DATABASE {self.name}")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("on_success", ["mark", "delete"])
+def test_rows_of_a_strict_mysql_are_published_errored_and_retried(
+        strict_server, tmp_path, on_success):
+    world = World(tmp_path, StrictDatabase(strict_server))
+    try:
+        world.check("kafka-relay", "migrate")
+        world.insert((world.topic, '{"n": 0}', '{"h": "it\'s \\\\"}', "k", ""),
+                     ("no topic", '{"n": 1}', "{}", "k", ""),
+                     (world.topic, '{"n": 2}', "{}", "k", ""))
+        world.drain(f"--on-success={on_success}", "--take-over")
+        assert world.numbers() == [0, 2]
+        assert len(world.errored()) == 1
+        world.ask(f"UPDATE kafka_outbox SET topic = '{world.topic}' "
+                  "WHERE errored = 1")
+        world.check("kafka-relay", "errored", "retry", "--force")
+        world.drain(f"--on-success={on_success}", "--take-over")
+        assert world.numbers() == [0, 2, 1]
+        assert world.ask("SELECT COUNT(*) FROM kafka_outbox") == \
+            ("3" if on_success == "mark" else "0")
+    finally:
+        world.leave()
