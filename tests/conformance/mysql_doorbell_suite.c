@@ -669,6 +669,57 @@ test_a_flood_of_other_tables_is_not_listened_to(void **state)
     close_reader(reader);
 }
 
+// How many of this test's sessions read the binary log.
+static int
+count_listeners(const struct server *server)
+{
+    assert_int_equal(mysql_query(server->writer,
+                                 "SELECT COUNT(*) FROM information_schema."
+                                 "processlist WHERE command LIKE "
+                                 "'Binlog Dump%' AND db = DATABASE()"),
+                     0);
+    MYSQL_RES *result = mysql_store_result(server->writer);
+    int count = atoi(mysql_fetch_row(result)[0]);
+    mysql_free_result(result);
+    return count;
+}
+
+// While its own table is written to without a pause the log is not read, which
+// nothing says, as it is no trouble; the reader looks at its pace.
+static void
+test_a_busy_queue_is_not_listened_to_until_it_is_quiet(void **state)
+{
+    const struct server *server = *state;
+    struct reader *reader = open_reader(server, "");
+    const struct skr_mysql_waking *waking = waking_of(reader);
+    listen_to_it(reader);
+    int64_t end_ms = skr_clock_ms() + DEADLINE_MS;
+    while (waking->state != SKR_MYSQL_DOORBELL_RESTING) {
+        query(server->writer,
+              "INSERT INTO thing (note) VALUES (REPEAT('a', 4000000))");
+        reader->db->found_rows = wait_for(reader, 1) == SKR_OK;
+        assert_true(skr_clock_ms() < end_ms);
+    }
+    while (count_listeners(server) > 0)
+        assert_true(skr_clock_ms() < end_ms);
+    // For as long as rows are found, which is longer than it rests at least.
+    int64_t busy_ms = skr_clock_ms() + 1500;
+    while (skr_clock_ms() < busy_ms) {
+        reader->db->found_rows = true;
+        assert_true(wait_for(reader, 50) != SKR_STOPPED);
+        assert_int_equal(waking->state, SKR_MYSQL_DOORBELL_RESTING);
+    }
+    assert_int_equal(count_listeners(server), 0);
+    assert_int_equal(reader->lines, 1);
+    while (waking->state != SKR_MYSQL_DOORBELL_LISTENING) {
+        (void)!wait_for(reader, 50);
+        assert_true(skr_clock_ms() < end_ms);
+    }
+    assert_woken_soon(reader, server->writer, INSERT);
+    assert_int_equal(reader->lines, 1);
+    close_reader(reader);
+}
+
 // A doorbell that is connecting to a host that says nothing.
 static void
 test_a_stop_waits_for_no_doorbell(void **state)
@@ -734,6 +785,7 @@ main(void)
         DOORBELL(test_logs_that_end_and_are_purged_do_not_matter),
         DOORBELL(test_rows_that_the_log_does_not_tell_of_are_found),
         DOORBELL(test_a_flood_of_other_tables_is_not_listened_to),
+        DOORBELL(test_a_busy_queue_is_not_listened_to_until_it_is_quiet),
         DOORBELL(test_a_stop_waits_for_no_doorbell),
         DOORBELL(test_wake_poll_listens_to_nothing),
     };

@@ -2,10 +2,13 @@
 server while nothing happens, and that messages flow as before where it cannot
 listen, or no longer. What rings is in tests/conformance/mysql_doorbell_suite.c.
 """
+import json
 import pathlib
 import sys
 import threading
 import time
+import urllib.parse
+import uuid
 
 import pytest
 
@@ -154,6 +157,115 @@ def test_a_right_that_is_taken_away_makes_it_poll(run):
     world.server.ask(f"KILL {reader}")
     relay.wait_for(polls_for("GRANT"))
     send_one(world)
+
+
+def test_a_stream_that_falls_silent_makes_it_poll(run):
+    """As behind a firewall that has forgotten the connection: it is not ended,
+    and nothing comes any more, no heartbeat either."""
+    world = run()
+    with servers.Proxy(world.process.port) as proxy:
+        bell = urllib.parse.quote(
+            proxy.url(world.server.url) + "?timeout=6", safe="")
+        world.server.url += f"?wake=binlog&wake_dsn={bell}"
+        world.set_outbox("", "doctrine")
+        relay = world.start("relay", "outbox")
+        relay.wait_for(BY_LOG)
+        expect_woken(world)
+        proxy.hold()
+        # What comes before the silence is noticed waits for the relay's own
+        # look.
+        assert send_one(world) < 10
+        relay.wait_for(r"warning database\.wake .*by=poll .*no answer", 20)
+        assert send_one(world) < 10
+        proxy.cut()
+        proxy.resume()
+        shops.until(lambda: "by=binlog" in relay.events("database.wake")[-1],
+                    relay.log)
+        expect_woken(world)
+
+
+def test_a_log_that_is_gone_is_listened_to_from_its_new_end(run, kind):
+    """The server refuses to go on with it (1236), or ends the stream."""
+    world = run()
+    relay = world.start("relay", "outbox")
+    relay.wait_for(BY_LOG)
+    listener = ("SELECT id FROM information_schema.processlist WHERE command "
+                "LIKE 'Binlog Dump%'")
+    first = world.server.ask(listener)
+    assert first
+    world.server.ask(f"KILL {first}")
+    world.server.ask("RESET MASTER" if kind == "mariadb" else
+                     "RESET BINARY LOGS AND GTIDS")
+    shops.until(lambda: world.server.ask(listener) not in ("", first),
+                relay.log)
+    shops.until(lambda: "by=binlog" in relay.events("database.wake")[-1],
+                relay.log)
+    expect_woken(world)
+
+
+def test_a_consumer_of_a_queue_table_is_woken_too(run):
+    world = run()
+    world.write_config(f"""\
+databases:
+    default: '{world.server.url}'
+transports:
+    orders: 'queue://default?queue_name=orders'
+message_broker:
+    inbox:
+        deduplication: {{auto_setup: true}}
+handlers:
+    order.placed:
+        sql: 'INSERT INTO effects (body) VALUES (:body)'
+""")
+    world.check("setup")
+    world.server.ask("CREATE TABLE effects (body TEXT)")
+    consumer = world.start("consume", "orders")
+    consumer.wait_for(BY_LOG)
+
+    def handle_one():
+        headers = json.dumps({"type": "order.placed",
+                              "X-Message-Id": str(uuid.uuid4())})
+        before = world.server.ask("SELECT COUNT(*) FROM effects")
+        began = time.monotonic()
+        world.server.ask(
+            f"INSERT INTO messenger_messages {outbox_world.COLUMNS} VALUES "
+            f"('{{}}', '{headers}', 'orders', {world.server.now}, "
+            f"{world.server.now})")
+        shops.until(lambda: world.server.ask("SELECT COUNT(*) FROM effects")
+                    != before, consumer.log)
+        return time.monotonic() - began
+
+    # A client program is started for each statement.
+    assert min(handle_one() for _ in range(5)) < SOON_S / 4
+
+
+@pytest.mark.parametrize("kind", ["mariadb"])
+def test_semi_synchronous_commits_are_seen_after_their_ring(run):
+    """The log tells of a commit before the replica has it, and so before it can
+    be seen."""
+    world = run(**{"rpl-semi-sync-master-enabled": "ON",
+                   "rpl-semi-sync-master-wait-point": "AFTER_SYNC"})
+    with servers.MariaDB(settings={"server-id": "2",
+                                   "rpl-semi-sync-slave-enabled": "ON"}
+                         ) as replica:
+        here = world.server.ask("SELECT @@GLOBAL.gtid_current_pos")
+        # It takes in the log, and does nothing of it.
+        replica.query(
+            f"SET GLOBAL gtid_slave_pos = '{here}'; CHANGE MASTER TO "
+            f"master_host = '127.0.0.1', master_port = {world.process.port}, "
+            "master_user = 'root', master_use_gtid = slave_pos; "
+            "START SLAVE IO_THREAD")
+        status = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'"
+        shops.until(lambda: world.server.ask(status).endswith("1"),
+                    lambda: replica.query("SHOW SLAVE STATUS"))
+        relay = world.start("relay", "outbox")
+        relay.wait_for(BY_LOG)
+        expect_woken(world)
+        for _ in range(10):
+            send_one(world)
+        yes = world.server.ask("SHOW STATUS LIKE 'Rpl_semi_sync_master_yes_tx'")
+        assert int(yes.split()[-1]) >= 10
+        assert len(relay.events("database.wake")) == 1
 
 
 def test_many_relays_of_one_queue_listen_side_by_side(run):
