@@ -132,10 +132,10 @@ skr_db_fail_silent(const char *place, int64_t timeout_s,
                    struct skr_error *error)
 {
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s: no answer; look whether the server is stopped or a "
+                    "%s%sno answer; look whether the server is stopped or a "
                     "firewall drops its packets, or give it longer: timeout "
                     "in the DSN is %lld s",
-                    place, (long long)timeout_s);
+                    place, place[0] == '\0' ? "" : ": ", (long long)timeout_s);
 }
 
 // To the reason why nothing can be written.

@@ -283,6 +283,7 @@ SKR_MUST_CHECK enum skr_code
 skr_db_check_alive(struct skr_db *db, struct skr_error *error);
 
 // For drivers: a server was silent for longer than the timeout in the URL.
+// place is "" where the caller adds it.
 enum skr_code skr_db_fail_silent(const char *place, int64_t timeout_s,
                                  struct skr_error *error);
 

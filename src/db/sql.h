@@ -141,7 +141,7 @@ struct skr_word {
 enum skr_name_case { SKR_CASE_COUNTS, SKR_CASE_KEPT, SKR_CASE_FOLDED };
 
 struct skr_dialect {
-    const char *name;  // as the scheme
+    const char *product;  // for people
     const struct skr_word *words;
     size_t word_count;
     char quote;  // around identifiers; 0: none

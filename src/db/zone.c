@@ -83,7 +83,7 @@ skr_zone_read(const struct skr_dialect *dialect, const char *text,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "time_zone %s: %s knows no zones by name; give an "
                         "offset such as +02:00",
-                        text, dialect->name);
+                        text, dialect->product);
     snprintf(zone->text, sizeof(zone->text), "'%s'", text);
     return SKR_OK;
 }

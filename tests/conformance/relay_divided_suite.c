@@ -346,7 +346,7 @@ test_in_a_cluster_open_transactions_are_not_asked_for(void **state)
 {
     struct fixture *fixture = *state;
     const struct skr_dialect *dialect = skr_db_dialect(fixture->db);
-    if (strcmp(dialect->name, "mysql") != 0)
+    if (strcmp(dialect->product, "MariaDB or MySQL") != 0)
         return;
     const struct skr_value nothing[] = {skr_bind_integer(INT64_MAX),
                                         skr_bind_integer(0)};

@@ -136,7 +136,7 @@ test_a_key_that_is_too_long_is_refused_row_by_row(void **state)
 static bool
 make_keys_numbers(struct fixture *fixture)
 {
-    if (strcmp(skr_db_dialect(fixture->db)->name, "sqlite") != 0)
+    if (strcmp(skr_db_dialect(fixture->db)->product, "SQLite") != 0)
         return false;
     static const char *const statements[] = {
         "DROP INDEX messenger_outbox_idx_partition_id",

@@ -345,7 +345,7 @@ static void
 test_a_late_row_with_a_bad_key_waits_for_its_time(void **state)
 {
     struct fixture *fixture = *state;
-    if (strcmp(skr_db_dialect(fixture->db)->name, "mysql") != 0)
+    if (strcmp(skr_db_dialect(fixture->db)->product, "MariaDB or MySQL") != 0)
         return;
     struct skr_test_client late = skr_test_client_open(&fixture->database);
     skr_test_client_begin(&late);

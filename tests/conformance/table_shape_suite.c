@@ -11,23 +11,23 @@
 enum { BACKLOG = 10000, FEW = 2500 };
 
 static bool
-is_database(const struct fixture *fixture, const char *name)
+is_database(const struct fixture *fixture, const char *product)
 {
-    return strcmp(skr_db_dialect(fixture->db)->name, name) == 0;
+    return strcmp(skr_db_dialect(fixture->db)->product, product) == 0;
 }
 
 static void
 create_table(const struct fixture *fixture)
 {
     const char *sql =
-        is_database(fixture, "mysql")
+        is_database(fixture, "MariaDB or MySQL")
             ? "CREATE TABLE messenger_outbox (id BIGINT AUTO_INCREMENT NOT "
               "NULL, body LONGTEXT NOT NULL, headers LONGTEXT NOT NULL, "
               "queue_name VARCHAR(190) NOT NULL, created_at DATETIME NOT NULL, "
               "available_at DATETIME NOT NULL, delivered_at DATETIME DEFAULT "
               "NULL, PRIMARY KEY(id)) DEFAULT CHARACTER SET utf8mb4 COLLATE "
               "`utf8mb4_unicode_ci` ENGINE = InnoDB"
-        : is_database(fixture, "pgsql")
+        : is_database(fixture, "PostgreSQL")
             ? "CREATE TABLE messenger_outbox (id BIGSERIAL NOT NULL, body TEXT "
               "NOT NULL, headers TEXT NOT NULL, queue_name VARCHAR(190) NOT "
               "NULL, created_at TIMESTAMP(0) WITHOUT TIME ZONE NOT NULL, "
@@ -195,9 +195,9 @@ test_a_bare_table_gets_all_of_them_while_others_write(void **state)
     make_shape(fixture, none);
     start(fixture);
     complete(fixture, fixture->db, &all);
-    if (is_database(fixture, "mysql"))
+    if (is_database(fixture, "MariaDB or MySQL"))
         assert_non_null(strstr(all.bytes, "LOCK = NONE"));
-    if (is_database(fixture, "pgsql"))
+    if (is_database(fixture, "PostgreSQL"))
         assert_non_null(strstr(all.bytes, "CONCURRENTLY"));
     skr_text_fini(&all);
     assert_true(has_index(fixture, "queue_name"));
@@ -223,7 +223,7 @@ insert_backlog(struct fixture *fixture)
                           "UPDATE messenger_outbox SET available_at = "
                           "{now_plus} WHERE id % 2 = 0",
                           &delay, 1);
-    skr_test_run(fixture->db, is_database(fixture, "mysql")
+    skr_test_run(fixture->db, is_database(fixture, "MariaDB or MySQL")
                                   ? "ANALYZE TABLE messenger_outbox"
                                   : "ANALYZE messenger_outbox");
 }
@@ -261,7 +261,7 @@ assert_plan(const struct fixture *fixture, const char *sql,
 {
     struct skr_error error = {0};
     char text[2000];
-    if (is_database(fixture, "mysql")) {
+    if (is_database(fixture, "MariaDB or MySQL")) {
         int64_t before = rows_touched(fixture);
         int64_t own = rows_touched(fixture) - before;
         before = rows_touched(fixture);
@@ -275,7 +275,7 @@ assert_plan(const struct fixture *fixture, const char *sql,
             fail_msg("%lld rows were looked at: %s", (long long)touched, sql);
         return;
     }
-    if (!is_database(fixture, "pgsql"))
+    if (!is_database(fixture, "PostgreSQL"))
         return;
     struct plan plan = {0};
     snprintf(text, sizeof(text), "EXPLAIN (ANALYZE) %s", sql);

@@ -34,8 +34,8 @@ check_parsed(const struct skr_sql_template *parsed)
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    static const struct skr_dialect plain = {.name = "plain"};
-    static const struct skr_dialect numbered = {.name = "numbered",
+    static const struct skr_dialect plain = {.product = "plain"};
+    static const struct skr_dialect numbered = {.product = "numbered",
                                                 .numbers_parameters = true};
     char *sql = malloc(size + 1);
     if (sql == NULL)

@@ -128,7 +128,7 @@ MISTAKES = {
     "time zone by name on SQLite": (
         "        relay_to: orders",
         "        relay_to: orders\n        time_zone: Europe/Berlin  # here",
-        ["transports.outbox.time_zone", "knows no zones by name", "+02:00"]),
+        ["transports.outbox.time_zone", "SQLite knows no zones by name", "+02:00"]),
     "time zone that is none": (
         "        relay_to: orders",
         "        relay_to: orders\n        time_zone: \"'; DROP\"  # here",

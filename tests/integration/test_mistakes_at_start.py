@@ -69,8 +69,8 @@ def test_a_damaged_file_ends_the_relay(ready_shop, damage):
     with open(shop.path("shop"), "r+b") as file:
         file.seek(4096 if damage == "pages" else 0)
         file.write(b"\xff" * (size - file.tell()))
-    fails(shop, ["shop.db", "damaged or not a database", "backup"], "relay",
-          "outbox")
+    fails(shop, ["SQLite /", "shop.db", "damaged or not a database", "backup"],
+          "relay", "outbox")
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o444])

@@ -64,7 +64,7 @@ def test_a_relay_that_needs_a_lock_says_what_to_do(pooled):
     assert relay.end() != 0
     said = next(line for line in relay.log().splitlines()
                 if line.startswith("skirnir relay: "))
-    for words in ("reach several sessions", "connect past the pooler",
+    for words in ("PostgreSQL reach several sessions", "connect past the pooler",
                   "pool_mode to session", "`claim: shared`"):
         assert words in said
     assert not relay.events("relay.active") and world.arrived() == 0

@@ -27,12 +27,12 @@ static const struct skr_word dialect_words[] = {
     {"nothing", ""},
 };
 static const struct skr_dialect plain = {
-    .name = "plain",
+    .product = "plain",
     .words = dialect_words,
     .word_count = SKR_COUNT_OF(dialect_words),
 };
 static const struct skr_dialect numbered = {
-    .name = "numbered",
+    .product = "numbered",
     .words = dialect_words,
     .word_count = SKR_COUNT_OF(dialect_words),
     .numbers_parameters = true,

@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-static const struct skr_dialect plain = {.name = "plain",
+static const struct skr_dialect plain = {.product = "plain",
                                          .hash_is_comment = true};
-static const struct skr_dialect numbered = {.name = "numbered",
+static const struct skr_dialect numbered = {.product = "numbered",
                                             .numbers_parameters = true};
 
 static void

@@ -44,7 +44,7 @@ static const struct skr_dialect *
 inbox_dialect(const struct skr_config *config)
 {
     // For checks only, where this build has no driver.
-    static const struct skr_dialect plain = {.name = "sql"};
+    static const struct skr_dialect plain = {.product = "SQL"};
     const struct skr_dialect *dialect =
         skr_config_dialect(config->inbox_database);
     return dialect == NULL ? &plain : dialect;

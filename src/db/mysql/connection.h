@@ -100,9 +100,24 @@ skr_mysql_is_open(const struct skr_mysql *mysql)
     return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
 }
 
+// Of a connection that is open.
+static inline const char *
+skr_mysql_product(MYSQL *connection)
+{
+    return mariadb_connection(connection) ? "MariaDB" : "MySQL";
+}
+
 extern const struct skr_dialect skr_mysql_dialect;
 extern const struct skr_tx_ops skr_mysql_own_tx;
 extern const struct skr_lock_ops skr_mysql_locks;
+
+// For the driver's own statements: what is counted or made to fail around the
+// connection are the statements of its caller.
+static inline struct skr_tx
+skr_mysql_own(struct skr_mysql *mysql)
+{
+    return (struct skr_tx){.ops = &skr_mysql_own_tx, .connection = mysql};
+}
 
 // mysql.c: statements commit by themselves from here on. What is open is
 // committed by that.

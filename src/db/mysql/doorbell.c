@@ -6,6 +6,7 @@
 
 #include "db/mysql/doorbell.h"
 
+#include "base/arena.h"
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -148,58 +149,36 @@ rest(struct skr_mysql_doorbell *bell, int64_t least_ms, bool until_resumed)
 
 // --------------------------------------------------------------- connecting
 
-static struct skr_tx
-tx_of(struct skr_mysql_doorbell *bell)
-{
-    return (struct skr_tx){.ops = &skr_mysql_own_tx,
-                           .connection = &bell->session};
-}
-
 static enum skr_code
 fail_setting(struct skr_mysql_doorbell *bell, const char *problem,
              struct skr_error *error)
 {
-    const char *kind =
-        mariadb_connection(bell->session.connection) ? "MariaDB" : "MySQL";
-    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "%s: %s", kind, problem);
-}
-
-struct log_settings {
-    bool is_on, has_rows;
-};
-
-// Columns: the name of a variable, its value.
-static enum skr_code
-note_setting(const struct skr_value *columns, size_t count, void *user,
-             struct skr_error *error)
-{
-    (void)error;
-    struct log_settings *settings = user;
-    if (count < 2 || columns[0].bytes == NULL || columns[1].bytes == NULL)
-        return SKR_OK;
-    if (strcasecmp(columns[0].bytes, "log_bin") == 0)
-        settings->is_on = strcasecmp(columns[1].bytes, "ON") == 0;
-    else
-        settings->has_rows = strcasecmp(columns[1].bytes, "ROW") == 0;
-    return SKR_OK;
+    return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP, "%s: %s",
+                    skr_mysql_product(bell->session.connection), problem);
 }
 
 static enum skr_code
 check_settings(struct skr_mysql_doorbell *bell, struct skr_error *error)
 {
-    // A server that has no other format does not name one.
-    struct log_settings settings = {.has_rows = true};
+    bool is_on = false, has_statements = false;
+    struct skr_tx tx = skr_mysql_own(&bell->session);
     enum skr_code code =
-        skr_sql_each(tx_of(bell),
-                     "SHOW GLOBAL VARIABLES WHERE Variable_name IN "
-                     "('log_bin', 'binlog_format')",
-                     SKR_NO_VALUES, note_setting, &settings, error);
+        skr_sql_finds(tx,
+                      "SHOW GLOBAL VARIABLES WHERE Variable_name = 'log_bin' "
+                      "AND Value = 'ON'",
+                      SKR_NO_VALUES, &is_on, error);
+    // A server that has no other format does not name one.
+    if (code == SKR_OK)
+        code = skr_sql_finds(tx,
+                             "SHOW GLOBAL VARIABLES WHERE Variable_name = "
+                             "'binlog_format' AND Value <> 'ROW'",
+                             SKR_NO_VALUES, &has_statements, error);
     if (code != SKR_OK)
         return code;
-    if (!settings.is_on)
+    if (!is_on)
         return fail_setting(bell, "there is no binary log; log_bin starts one",
                             error);
-    if (!settings.has_rows)
+    if (has_statements)
         return fail_setting(
             bell, "the binary log has no rows; set binlog_format to ROW",
             error);
@@ -213,20 +192,6 @@ struct place {
 };
 
 static enum skr_code
-note_place(const struct skr_value *columns, size_t count, void *user,
-           struct skr_error *error)
-{
-    (void)error;
-    struct place *place = user;
-    if (count < 2 || columns[0].bytes == NULL || columns[1].kind != SKR_INTEGER)
-        return SKR_OK;
-    snprintf(place->file, sizeof(place->file), "%s",
-             (const char *)columns[0].bytes);
-    place->position = (unsigned long)columns[1].integer;
-    return SKR_OK;
-}
-
-static enum skr_code
 find_end(struct skr_mysql_doorbell *bell, struct place *place,
          struct skr_error *error)
 {
@@ -234,11 +199,21 @@ find_end(struct skr_mysql_doorbell *bell, struct place *place,
     MYSQL *connection = bell->session.connection;
     bool is_new = !mariadb_connection(connection) &&
                   mysql_get_server_version(connection) >= FIRST_WITH_NEW_NAME;
-    enum skr_code code = skr_sql_each(
-        tx_of(bell), is_new ? "SHOW BINARY LOG STATUS" : "SHOW MASTER STATUS",
-        SKR_NO_VALUES, note_place, place, error);
-    if (code == SKR_OK && place->file[0] == '\0')
+    struct skr_arena arena = {0};
+    struct skr_value columns[2];
+    struct skr_row row = {.arena = &arena, .columns = columns, .count = 2};
+    enum skr_code code =
+        skr_sql_row(skr_mysql_own(&bell->session),
+                    is_new ? "SHOW BINARY LOG STATUS" : "SHOW MASTER STATUS",
+                    SKR_NO_VALUES, &row, error);
+    if (code == SKR_OK && (!row.found || columns[0].bytes == NULL))
         code = fail_setting(bell, "the binary log has no end", error);
+    if (code == SKR_OK) {
+        snprintf(place->file, sizeof(place->file), "%s",
+                 (const char *)columns[0].bytes);
+        place->position = (unsigned long)columns[1].integer;
+    }
+    skr_arena_fini(&arena);
     return code;
 }
 

@@ -177,34 +177,37 @@ static const struct {
     {2008, SKR_NO_MEMORY, SKR_TRY_AGAIN, NULL},
 };
 
-// "127.0.0.1:3306/shop": where it happened, without user and password.
+// "MariaDB 127.0.0.1:3306/shop": where it happened, without user and password.
+// "" before the server has answered: then nothing tells what it is, and the
+// caller knows where it was looked for.
 static void
 name_place(MYSQL *connection, char *place, size_t size)
 {
     const char *host = NULL, *database = NULL, *socket = NULL;
     unsigned port = 0;
     char number[16] = "";
+    place[0] = '\0';
+    if (mysql_get_server_info(connection) == NULL)
+        return;
     mariadb_get_infov(connection, MARIADB_CONNECTION_HOST, &host);
     mariadb_get_infov(connection, MARIADB_CONNECTION_UNIX_SOCKET, &socket);
     mariadb_get_infov(connection, MARIADB_CONNECTION_SCHEMA, &database);
     mariadb_get_infov(connection, MARIADB_CONNECTION_PORT, &port);
     if (host == NULL || host[0] == '\0')
-        host = socket == NULL ? "the server" : socket;
+        host = socket == NULL ? "" : socket;
     else if (port > 0)
         snprintf(number, sizeof(number), ":%u", port);
-    // Before it has answered, nothing tells which of the two it is.
-    const char *kind = mysql_get_server_info(connection) == NULL ? ""
-                       : mariadb_connection(connection)          ? "MariaDB "
-                                                                 : "MySQL ";
-    snprintf(place, size, "%s%.60s%s%s%.60s", kind, host, number,
-             database == NULL ? "" : "/", database == NULL ? "" : database);
+    snprintf(place, size, "%s %.60s%s%s%.60s", skr_mysql_product(connection),
+             host, number, database == NULL ? "" : "/",
+             database == NULL ? "" : database);
 }
 
 static enum skr_code
 fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
      const char *place, const char *message, const char *advice)
 {
-    skr_fail(error, code, remedy, "%s: %s", place, message);
+    skr_fail(error, code, remedy, "%s%s%s", place, place[0] == '\0' ? "" : ": ",
+             message);
     skr_error_advise(error, advice);
     return code;
 }

@@ -276,8 +276,8 @@ mysql_check_lock(struct skr_db *db, struct skr_error *error)
         return SKR_UNAVAILABLE;
     }
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "the lock %s is no longer held by this connection",
-                    mysql->lock_name);
+                    "%s: the lock %s is no longer held by this connection",
+                    skr_mysql_product(mysql->connection), mysql->lock_name);
 }
 
 // Where it comes from is known of sessions of the same user, and of all with

@@ -410,14 +410,6 @@ close_session(struct skr_db *db)
     skr_mysql_cache_clear(&mysql->cache);
 }
 
-// For the driver's own statements: what is counted or made to fail around the
-// connection are the statements of its caller.
-static struct skr_tx
-own_tx(struct skr_mysql *mysql)
-{
-    return (struct skr_tx){.ops = &skr_mysql_own_tx, .connection = mysql};
-}
-
 // What the server says of itself.
 struct answers {
     bool is_read_only;
@@ -487,7 +479,7 @@ note_server(struct skr_mysql *mysql, struct skr_error *error)
 {
     struct answers answers = {.server = skr_hash_start()};
     enum skr_code code = skr_sql_each(
-        own_tx(mysql),
+        skr_mysql_own(mysql),
         "SHOW VARIABLES WHERE Variable_name IN ('read_only', 'tx_read_only', "
         "'transaction_read_only', 'hostname', 'port', 'server_id', 'wsrep_on', "
         "'wsrep_cluster_name', 'group_replication_group_name', "
@@ -516,7 +508,7 @@ ask_max_packet(struct skr_mysql *mysql, struct skr_error *error)
 {
     int64_t max_packet = 0;
     enum skr_code code =
-        skr_sql_number(own_tx(mysql), "SELECT @@max_allowed_packet",
+        skr_sql_number(skr_mysql_own(mysql), "SELECT @@max_allowed_packet",
                        SKR_NO_VALUES, &max_packet, error);
     if (code == SKR_OK)
         mysql->max_packet = (uint64_t)max_packet;

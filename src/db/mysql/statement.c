@@ -539,8 +539,9 @@ check_size(const struct skr_mysql *mysql, const struct skr_statement *statement,
     if (size <= mysql->max_packet)
         return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "%llu bytes are more than the server takes at once; raise "
-                    "its max_allowed_packet, which is %llu",
+                    "%s takes no statement of %llu bytes; raise the server's "
+                    "max_allowed_packet, which is %llu",
+                    skr_mysql_product(mysql->connection),
                     (unsigned long long)size,
                     (unsigned long long)mysql->max_packet);
 }

@@ -166,7 +166,7 @@ static const struct skr_word words[] = {
 };
 
 const struct skr_dialect skr_mysql_dialect = {
-    .name = "mysql",
+    .product = "MariaDB or MySQL",
     .words = words,
     .word_count = SKR_COUNT_OF(words),
     .quote = '`',
@@ -190,8 +190,9 @@ foreign_check(struct skr_tx tx, struct skr_error *error)
         return SKR_OK;
     if ((connection->server_status & SERVER_STATUS_AUTOCOMMIT) != 0)
         return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
-                        "the connection is in autocommit: run BEGIN first, "
-                        "and COMMIT afterwards");
+                        "the %s connection is in autocommit: run BEGIN first, "
+                        "and COMMIT afterwards",
+                        skr_mysql_product(connection));
     // With autocommit=0 the first statement begins a transaction, unless it
     // finds the connection lost and a new one, in autocommit, made in secret.
     my_bool reconnects = 0;
@@ -199,9 +200,10 @@ foreign_check(struct skr_tx tx, struct skr_error *error)
     if (!reconnects)
         return SKR_OK;
     return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
-                    "the connection may reconnect by itself and would be in "
+                    "the %s connection may reconnect by itself and would be in "
                     "autocommit then: switch MYSQL_OPT_RECONNECT off, or run "
-                    "BEGIN first");
+                    "BEGIN first",
+                    skr_mysql_product(connection));
 }
 
 static const struct skr_tx_ops foreign_tx = {

@@ -25,9 +25,9 @@ enum {
     LIMITS_VERSION = 140000,  // knows idle_session_timeout
 };
 
-#define FOREIGN_SESSION                                              \
-    "statements of one connection reach several sessions of the "    \
-    "server, so that no lock can be held: connect past the pooler, " \
+#define FOREIGN_SESSION                                                     \
+    "statements of one connection to PostgreSQL reach several sessions "    \
+    "of the server, so that no lock can be held: connect past the pooler, " \
     "set its pool_mode to session, or share the queue with `claim: shared`"
 
 // The holder's session is bounded by the server from the same statement on: one
@@ -286,8 +286,9 @@ check_server(struct skr_pgsql *pgsql, struct skr_error *error)
     // A connection that is lost has none.
     if (version > 0 && version < LIMITS_VERSION)
         return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "this server cannot take a lock away from a frozen "
-                        "holder; PostgreSQL 14 is needed, or `claim: shared`");
+                        "this PostgreSQL server cannot take a lock away from "
+                        "a frozen holder; version 14 is needed, or `claim: "
+                        "shared`");
     return pgsql->has_pooler ? refuse_shared_session(pgsql, error) : SKR_OK;
 }
 

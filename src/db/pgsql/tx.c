@@ -180,7 +180,7 @@ static const struct skr_word words[] = {
 };
 
 const struct skr_dialect skr_pgsql_dialect = {
-    .name = "pgsql",
+    .product = "PostgreSQL",
     .words = words,
     .word_count = SKR_COUNT_OF(words),
     .quote = '"',

@@ -70,7 +70,7 @@ static enum skr_code
 fail(struct skr_error *error, enum skr_code code, enum skr_remedy remedy,
      const char *path, const char *message, const char *advice)
 {
-    skr_fail(error, code, remedy, "%s: %s", path, message);
+    skr_fail(error, code, remedy, "SQLite %s: %s", path, message);
     skr_error_advise(error, advice);
     return code;
 }

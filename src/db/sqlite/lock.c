@@ -54,18 +54,16 @@ fail_file(const char *path, struct skr_error *error)
     return is_refused ? SKR_REFUSED : SKR_UNAVAILABLE;
 }
 
-// Bytes are named by the modes. These locks end with the open file as well.
+// These locks end with the open file as well.
 static int
-lock_byte(int fd, int command, short type, enum skr_lock_mode mode,
-          struct flock *lock)
+lock_byte(int fd, int command, short type, off_t at, struct flock *lock)
 {
-    *lock = (struct flock){.l_type = type,
-                           .l_whence = SEEK_SET,
-                           .l_start = (off_t)mode,
-                           .l_len = 1};
+    *lock = (struct flock){
+        .l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
     return fcntl(fd, command, lock);
 }
 
+// Bytes are named by the modes.
 // *is_out: a holder of the other kind is there, or looks in.
 static int
 join_kind(int fd, enum skr_lock_mode mode, bool *is_out)
@@ -246,11 +244,8 @@ take_place(int fd)
     uint32_t number;
     if (getrandom(&number, sizeof(number), 0) != sizeof(number))
         return false;
-    struct flock lock = {.l_type = F_RDLCK,
-                         .l_whence = SEEK_SET,
-                         .l_start = (off_t)number,
-                         .l_len = 1};
-    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+    struct flock lock;
+    return lock_byte(fd, F_OFD_SETLK, F_RDLCK, (off_t)number, &lock) == 0;
 }
 
 // The last one to leave removes the file: one that is opened meanwhile may be

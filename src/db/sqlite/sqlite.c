@@ -115,19 +115,20 @@ fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
     bool has_folder = find_folder(path, folder);
     if (has_folder && access(folder, F_OK) != 0)
         return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
-                        "%s: there is no folder %s; make it first", path,
+                        "SQLite %s: there is no folder %s; make it first", path,
                         folder);
     struct stat status;
     if (was_missing)
         return skr_fail(error, SKR_MISSING, SKR_RECONNECT,
-                        "%s: there is no such file; `skirnir setup` makes it",
+                        "SQLite %s: there is no such file; `skirnir setup` "
+                        "makes it",
                         path);
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
         return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
-                        "%s is a folder; a file is needed", path);
+                        "SQLite %s is a folder; a file is needed", path);
     if (access(path, R_OK) != 0 && errno == EACCES)
         return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
-                        "%s: this user may not read the file; make the file "
+                        "SQLite %s: this user may not read the file; make it "
                         "and its folder readable and writable for this user",
                         path);
     return skr_sqlite_fail_path(path, native,
@@ -187,7 +188,7 @@ open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
     sqlite->path = realpath(path, NULL);
     if (sqlite->path == NULL)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                        "%s: the path cannot be resolved", path);
+                        "SQLite %s: the path cannot be resolved", path);
 free_path:
     free(path);
     return code;
@@ -277,8 +278,8 @@ find_read_only(struct skr_sqlite *sqlite)
     if (sqlite3_db_readonly(sqlite->connection, "main") == 1 ||
         !can_make_journal(sqlite->path))
         skr_fail(&sqlite->db.read_only, SKR_INVALID, SKR_RECONNECT,
-                 "%s: nothing can be written; make the file and its folder "
-                 "writable for this user",
+                 "SQLite %s: nothing can be written; make the file and its "
+                 "folder writable for this user",
                  sqlite->path);
 }
 
@@ -354,7 +355,7 @@ skr_sqlite_check_file(struct skr_sqlite *sqlite, struct skr_error *error)
         !has_moved)
         return SKR_OK;
     return skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
-                    "%s: the file was deleted or replaced while it was open",
+                    "SQLite %s: the file was deleted or replaced while open",
                     sqlite->path);
 }
 
@@ -369,18 +370,6 @@ sqlite_rollback(struct skr_db *db)
 }
 
 static enum skr_code
-begin_guarded(struct skr_sqlite *sqlite, struct skr_error *error)
-{
-    enum skr_code code = run(sqlite, "BEGIN IMMEDIATE", error);
-    if (code != SKR_OK)
-        return code;
-    code = run(sqlite, "SAVEPOINT skr", error);
-    if (code != SKR_OK)
-        sqlite_rollback(&sqlite->db);
-    return code;
-}
-
-static enum skr_code
 sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
 {
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
@@ -388,15 +377,18 @@ sqlite_begin(struct skr_db *db, enum skr_begin mode, struct skr_error *error)
     if (code != SKR_OK)
         return code;
     sqlite->is_guarded = mode == SKR_BEGIN_GUARDED;
-    switch (mode) {
     // Taking the write lock at once: a transaction that reads first and writes
     // later fails when another has written in between.
-    case SKR_BEGIN_WRITE:
-    case SKR_BEGIN_CLAIM: return run(sqlite, "BEGIN IMMEDIATE", error);
-    case SKR_BEGIN_GUARDED: return begin_guarded(sqlite, error);
-    case SKR_BEGIN_SNAPSHOT: return run(sqlite, "BEGIN DEFERRED", error);
-    }
-    abort();
+    code =
+        run(sqlite,
+            mode == SKR_BEGIN_SNAPSHOT ? "BEGIN DEFERRED" : "BEGIN IMMEDIATE",
+            error);
+    if (code != SKR_OK || !sqlite->is_guarded)
+        return code;
+    code = run(sqlite, "SAVEPOINT skr", error);
+    if (code != SKR_OK)
+        sqlite_rollback(db);
+    return code;
 }
 
 static enum skr_code
@@ -405,8 +397,8 @@ sqlite_commit(struct skr_db *db, struct skr_error *error)
     struct skr_sqlite *sqlite = (struct skr_sqlite *)db;
     if (sqlite3_get_autocommit(sqlite->connection))
         return skr_fail(error, SKR_NO_TRANSACTION, SKR_GIVE_UP,
-                        "%s: nothing to commit: the transaction was ended by "
-                        "one of its own statements",
+                        "SQLite %s: nothing to commit: the transaction was "
+                        "ended by one of its own statements",
                         sqlite->path);
     enum skr_code code = SKR_OK;
     // The savepoint is gone with the transaction that it was made in.

@@ -283,7 +283,7 @@ static const struct skr_word words[] = {
 };
 
 const struct skr_dialect skr_sqlite_dialect = {
-    .name = "sqlite",
+    .product = "SQLite",
     .words = words,
     .word_count = SKR_COUNT_OF(words),
     .quote = '"',

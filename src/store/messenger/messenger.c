@@ -130,7 +130,7 @@ skr_messenger_know_commits(const struct skr_dialect *dialect,
                     "commit_order needs PostgreSQL: %s does not tell which "
                     "transactions are over; let writers of a key wait for "
                     "each other",
-                    dialect->name);
+                    dialect->product);
 }
 
 bool
@@ -335,7 +335,7 @@ give(const struct skr_schema_target *target, const char *table,
                         "%s cannot tell a relay of new rows, as only "
                         "PostgreSQL has LISTEN and NOTIFY; relays look for "
                         "rows by themselves there",
-                        target->dialect->name);
+                        target->dialect->product);
     else
         code = target->each(sql, target->user, error);
     skr_arena_fini(&arena);
