@@ -51,13 +51,15 @@ skr_host_check_list(const struct skr_url *url, struct skr_error *error)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "a host of the DSN begins with [ and has no ] "
                             "behind its address");
+        size_t size = strcspn(hosts, ",");
+        bool has_colon = size > 0 && hosts[size - 1] == ':';
         hosts = skr_host_next(hosts, &host);
         if (is_list && host.name[0] == '\0')
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "a host of the DSN's list has no name; write "
                             "%s://user@one,two:5433/shop",
                             url->scheme);
-        if (host.port[0] != '\0' &&
+        if ((has_colon || host.port[0] != '\0') &&
             !skr_text_number(host.port, 1, UINT16_MAX, &port))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "the port of %.80s in the DSN is not a number from "

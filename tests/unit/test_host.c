@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Hosts of a DSN: which are this machine, and lists of them.
+#include "base/error.h"
 #include "base/host.h"
 #include "base/text.h"
+#include "base/url.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -75,6 +78,42 @@ test_one_other_host_of_several_is_found(void **state)
     assert_string_equal(host.name, "fe80::1");
 }
 
+static void
+test_a_list_with_a_mistake_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host, *complaint;  // NULL: there is none
+    } cases[] = {
+        {"a", NULL},
+        {"[::1]", NULL},
+        {"a:1,[::1]:2,[::2],b", NULL},
+        {"a:1,,b", "has no name"},
+        {"a,:1", "has no name"},
+        {"a,", "has no name"},
+        {"a:0,b", "port of a "},
+        {"a:65536,b", "port of a "},
+        {"a:1x,b", "port of a "},
+        {"a,b:", "port of b "},
+        {"[::1]:,b", "port of ::1 "},
+        {"[::1", "no ]"},
+        {"a,[::1,b", "no ]"},
+        {"[::1]x:1,b", "no ]"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        char host[40], scheme[] = "amqp";
+        struct skr_error error = {0};
+        snprintf(host, sizeof(host), "%s", cases[i].host);
+        const struct skr_url url = {.scheme = scheme, .host = host};
+        enum skr_code code = skr_host_check_list(&url, &error);
+        if (cases[i].complaint == NULL)
+            assert_int_equal(code, SKR_OK);
+        else if (code != SKR_INVALID ||
+                 strstr(error.text, cases[i].complaint) == NULL)
+            fail_msg("%s: %s", cases[i].host, error.text);
+    }
+}
+
 int
 main(void)
 {
@@ -82,6 +121,7 @@ main(void)
         cmocka_unit_test(test_only_loopback_is_this_machine),
         cmocka_unit_test(test_a_list_is_taken_apart),
         cmocka_unit_test(test_one_other_host_of_several_is_found),
+        cmocka_unit_test(test_a_list_with_a_mistake_is_refused),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Data source names: parts, parameters, and what is masked in them.
+#include "base/arena.h"
 #include "base/text.h"
 #include "base/url.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,6 +318,97 @@ test_masking_hides_every_secret_and_keeps_the_rest(void **state)
     }
 }
 
+struct read {
+    const char *text;
+    bool is_on, is_second;
+    int64_t number, time_ms;
+};
+
+#define AT(field) .place = offsetof(struct read, field)
+
+static const struct skr_url_option known[] = {
+    {"text", SKR_URL_TEXT, AT(text)},
+    {"on", SKR_URL_BOOLEAN, AT(is_on)},
+    {"number", SKR_URL_NUMBER, AT(number), .least = 1, .most = 9},
+    {"time", SKR_URL_SECONDS, AT(time_ms), .least = 100, .most = 5000},
+    {"word", SKR_URL_CHOICE, AT(is_second), .words = {"one", "two"}},
+    {.name = "other"},
+    {.name = "list["},
+};
+
+static enum skr_code
+read_options(const char *text, struct skr_arena *arena, struct read *read,
+             struct skr_error *error)
+{
+    struct skr_url url;
+    assert_int_equal(skr_url_parse(text, &url, NULL), SKR_OK);
+    enum skr_code code =
+        skr_url_read(&url, known, SKR_COUNT_OF(known), arena, read, error);
+    skr_url_fini(&url);
+    return code;
+}
+
+static void
+test_options_are_read_by_their_table(void **state)
+{
+    (void)state;
+    struct skr_arena arena = {0};
+    struct read read = {.number = 7, .time_ms = 7, .is_on = true};
+    struct skr_error error = {0};
+    assert_int_equal(read_options("a://h?other=1", &arena, &read, &error),
+                     SKR_OK);
+    assert_null(read.text);
+    assert_int_equal(read.number, 7);
+    assert_int_equal(read.time_ms, 7);
+    assert_true(read.is_on);
+    // Of two with one name the last.
+    assert_int_equal(
+        read_options("a://h?text=x&number=x&text=y&number=9&on=no&time=1.25&"
+                     "word=two",
+                     &arena, &read, &error),
+        SKR_OK);
+    assert_string_equal(read.text, "y");
+    assert_int_equal(read.number, 9);
+    assert_int_equal(read.time_ms, 1250);
+    assert_false(read.is_on);
+    assert_true(read.is_second);
+    assert_int_equal(read_options("a://h?word=one", &arena, &read, &error),
+                     SKR_OK);
+    assert_false(read.is_second);
+    skr_arena_fini(&arena);
+}
+
+static void
+test_options_out_of_bounds_are_refused_with_what_is_needed(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"a://h?number=0", "number=0 in the DSN: a whole number from 1 to 9"},
+        {"a://h?number=1.5", "a whole number from 1 to 9"},
+        {"a://h?on=", "on= in the DSN: true or false"},
+        {"a://h?time=0.05", "a number of seconds from 0.1 to 5"},
+        {"a://h?time=6", "a number of seconds from 0.1 to 5"},
+        {"a://h?time=nan", "a number of seconds"},
+        {"a://h?time=1s", "a number of seconds"},
+        {"a://h?word=three", "word=three in the DSN: one or two is needed"},
+    };
+    for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
+        struct skr_arena arena = {0};
+        struct read read = {.number = 7};
+        struct skr_error error = {0};
+        assert_int_equal(read_options(cases[i][0], &arena, &read, &error),
+                         SKR_INVALID);
+        assert_int_equal(error.remedy, SKR_GIVE_UP);
+        if (strstr(error.text, cases[i][1]) == NULL)
+            fail_msg("%s: %s", cases[i][0], error.text);
+        skr_arena_fini(&arena);
+    }
+    assert_true(skr_url_is_option("other", known, SKR_COUNT_OF(known)));
+    assert_true(skr_url_is_option("list[0]", known, SKR_COUNT_OF(known)));
+    assert_false(skr_url_is_option("list", known, SKR_COUNT_OF(known)));
+    assert_false(skr_url_is_option("others", known, SKR_COUNT_OF(known)));
+}
+
 int
 main(void)
 {
@@ -327,6 +420,9 @@ main(void)
         cmocka_unit_test(test_a_url_holds_32_parameters_and_no_more),
         cmocka_unit_test(test_a_number_in_a_url_is_whole_and_in_range),
         cmocka_unit_test(test_a_boolean_in_a_url_is_a_word_of_either_case),
+        cmocka_unit_test(test_options_are_read_by_their_table),
+        cmocka_unit_test(
+            test_options_out_of_bounds_are_refused_with_what_is_needed),
         cmocka_unit_test(test_a_copy_outlives_its_url),
         cmocka_unit_test(test_masking_hides_every_secret_and_keeps_the_rest),
     };

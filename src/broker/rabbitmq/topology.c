@@ -457,13 +457,10 @@ static enum skr_code
 look_for(struct rabbit_broker *broker, enum skr_amqp_object object,
          const char *name, struct skr_error *error)
 {
-    enum skr_code code = skr_amqp_check_short("name", name, error);
+    enum skr_code code = open_channel(broker, error);
     if (code == SKR_OK)
-        code = open_channel(broker, error);
-    if (code != SKR_OK)
-        return code;
-    code =
-        skr_amqp_look_for(&broker->amqp, RABBIT_DECLARING, object, name, error);
+        code = skr_amqp_look_for(&broker->amqp, RABBIT_DECLARING, object, name,
+                                 error);
     code = await_answer(broker, code, error);
     if (code == SKR_OK)
         skr_error_clear(error);
@@ -524,10 +521,9 @@ declare(struct skr_broker *base, const struct skr_amqp_declaration *declaration,
 {
     struct rabbit_broker *broker = (struct rabbit_broker *)base;
     enum skr_code code = open_channel(broker, error);
-    if (code != SKR_OK)
-        return code;
-    code =
-        skr_amqp_declare(&broker->amqp, RABBIT_DECLARING, declaration, error);
+    if (code == SKR_OK)
+        code = skr_amqp_declare(&broker->amqp, RABBIT_DECLARING, declaration,
+                                error);
     code = await_answer(broker, code, error);
     if (code == SKR_REFUSED)
         name_cure(broker, declaration, error);
