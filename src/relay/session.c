@@ -829,6 +829,8 @@ open_source(struct skr_session *session, struct skr_error *error)
     if (code != SKR_MISSING || !settings->auto_setup)
         return code;
     code = skr_store_create_for(table, session->db, &maker, error);
+    if (code == SKR_OK)
+        code = table->admin->check(table, session->db, error);
     return code == SKR_OK ? skr_source_open(session->source, session->db, error)
                           : code;
 }

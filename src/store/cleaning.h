@@ -56,7 +56,8 @@ skr_cleaning_remove_rows(const void *user, struct skr_tx tx,
 // Finds and removes until nothing is found; or counts. Each step is a
 // transaction of its own. Locks are held for 50 ms at most: a step that has
 // lasted for 20 ms removes no more and commits, and the next one is half as
-// large. removed is added to, also when it fails on the way.
+// large. removed is added to, also when it fails on the way. SKR_REFUSED: rows
+// that the database refuses to remove stay, and all others were removed.
 SKR_MUST_CHECK enum skr_code
 skr_cleaning_run(const struct skr_cleaning *cleaning, struct skr_db *db,
                  const struct skr_cleaning_source *source, uint64_t *removed,

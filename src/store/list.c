@@ -139,7 +139,7 @@ skr_list_run_items(struct skr_tx tx, const struct skr_list_run *run,
 {
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++)
-        count += is_wanted(&batch->items[i]);
+        count += is_wanted == NULL || is_wanted(&batch->items[i]);
     if (wanted != NULL)
         *wanted = count;
     if (count == 0)
@@ -151,7 +151,7 @@ skr_list_run_items(struct skr_tx tx, const struct skr_list_run *run,
     struct skr_list_run listed = *run;
     listed.rows = rows;
     for (size_t i = 0; i < batch->count; i++)
-        if (is_wanted(&batch->items[i]))
+        if (is_wanted == NULL || is_wanted(&batch->items[i]))
             rows[listed.count++] = batch->items[i].row;
     qsort(rows, count, sizeof(rows[0]), skr_compare_rows);
     enum skr_code code = skr_list_run(tx, &listed, error);

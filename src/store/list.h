@@ -49,9 +49,9 @@ struct skr_list_run {
 SKR_MUST_CHECK enum skr_code
 skr_list_run(struct skr_tx tx, const struct skr_list_run *run,
              struct skr_error *error);
-// The same for the rows of all items that is_wanted is true for, and says how
-// many there are. Always in the order of ids: two sessions that write the same
-// rows wait for each other and do not deadlock.
+// The same for the rows of all items that is_wanted is true for (NULL: every
+// one), and says how many there are. Always in the order of ids: two sessions
+// that write the same rows wait for each other and do not deadlock.
 struct skr_batch;
 struct skr_batch_item;
 typedef bool skr_item_test_fn(const struct skr_batch_item *item);

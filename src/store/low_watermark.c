@@ -45,6 +45,7 @@ skr_low_watermark_start(struct skr_low_watermark *mark, const struct skr_db *db,
         .order_counts = order_counts,
         .is_cluster = db->is_cluster,
         .hides_open = db->is_cluster,
+        .backoff = {.first_ms = ASK_EVERY_MS, .longest_ms = ASK_RARELY_MS},
         .is_clock = skr_db_dialect(db)->transactions_are_clock,
     };
 }
@@ -162,19 +163,13 @@ skr_low_watermark_answered(struct skr_low_watermark *mark, int64_t oldest,
     add_checkpoint(mark, next, now_ms);
 }
 
-static size_t
-count_old_checkpoints(const struct skr_low_watermark *mark, int64_t now_ms)
+static void
+move_to_old_checkpoint(struct skr_low_watermark *mark, int64_t now_ms)
 {
     size_t count = 0;
     while (count < mark->checkpoint_count &&
            now_ms - mark->checkpoints[count].at_ms >= HIDDEN_MS)
         count++;
-    return count;
-}
-
-static void
-move_to_checkpoint(struct skr_low_watermark *mark, size_t count)
-{
     if (count == 0)
         return;
     mark->low = mark->checkpoints[count - 1].cursor;
@@ -192,13 +187,12 @@ plan_next(struct skr_low_watermark *mark, int64_t now_ms)
     bool is_new =
         count == 0 || mark->checkpoints[count - 1].cursor != mark->cursor;
     bool is_stuck = mark->oldest_ms != 0 && now_ms - mark->oldest_ms > STUCK_MS;
-    int64_t pause_ms = is_new && !is_stuck ? ASK_EVERY_MS : mark->pause_ms * 2;
-    if (pause_ms > ASK_RARELY_MS)
-        pause_ms = ASK_RARELY_MS;
-    mark->pause_ms = pause_ms < ASK_EVERY_MS ? ASK_EVERY_MS : pause_ms;
-    mark->next_ask_ms = now_ms + mark->pause_ms;
+    if (is_new && !is_stuck)
+        skr_backoff_reset(&mark->backoff);
+    uint32_t pause_ms = skr_backoff_next(&mark->backoff);
+    mark->next_ask_ms = now_ms + pause_ms;
     if (is_stuck)
-        mark->next_ask_ms += skr_clock_wall_us() % mark->pause_ms / 2;
+        mark->next_ask_ms += skr_clock_wall_us() % pause_ms / 2;
 }
 
 static enum skr_code
@@ -230,7 +224,7 @@ skr_low_watermark_follow(struct skr_low_watermark *mark, struct skr_tx tx,
     plan_next(mark, now_ms);
     if (mark->hides_open) {
         add_checkpoint(mark, 0, now_ms);
-        move_to_checkpoint(mark, count_old_checkpoints(mark, now_ms));
+        move_to_old_checkpoint(mark, now_ms);
         return SKR_OK;
     }
     enum skr_code code = ask(mark, tx, now_ms, error);

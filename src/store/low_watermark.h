@@ -17,6 +17,7 @@
 #ifndef SKR_STORE_LOW_WATERMARK_H
 #define SKR_STORE_LOW_WATERMARK_H
 
+#include "base/backoff.h"
 #include "db/db.h"
 
 enum { SKR_CHECKPOINTS = 16 };
@@ -50,8 +51,8 @@ struct skr_low_watermark {
     // one of a cluster and does not know those of the others.
     bool hides_open;
     bool is_cluster;
-    int64_t next_ask_ms;  // by skr_clock_ms()
-    int64_t pause_ms;     // grows while nothing is read
+    int64_t next_ask_ms;         // by skr_clock_ms()
+    struct skr_backoff backoff;  // grows while nothing is read
 };
 
 // sql is borrowed: the dialect's {open_transactions}. The cursor stands at 0.

@@ -333,13 +333,12 @@ static enum skr_code
 has_index(struct skr_tx tx, const char *table, const struct skr_index *index,
           bool *has, struct skr_error *error)
 {
-    if (index->parts[0] != NULL)
-        return find_index(tx, table, index->parts, has, error);
-    enum skr_code code =
-        skr_schema_has_index(tx, table, index->columns, NULL, has, error);
+    const char *const one[3] = {index->columns};
+    const char *const other[3] = {index->other_first, index->other_second};
+    enum skr_code code = find_index(
+        tx, table, index->parts[0] == NULL ? one : index->parts, has, error);
     if (code == SKR_OK && !*has && index->other_first != NULL)
-        code = skr_schema_has_index(tx, table, index->other_first,
-                                    index->other_second, has, error);
+        code = find_index(tx, table, other, has, error);
     return code;
 }
 

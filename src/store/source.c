@@ -112,15 +112,6 @@ spare_full_scan(struct skr_source *source)
                                          source->spare_until_ms);
 }
 
-static bool
-add_all(struct skr_row_set *set, const struct skr_row_set *others)
-{
-    for (size_t i = 0; i < others->count; i++)
-        if (!skr_row_set_add(set, others->rows[i]))
-            return false;
-    return true;
-}
-
 // What a read is told of parked rows: which not to give, which are published,
 // and which hold back their key.
 static bool
@@ -132,8 +123,9 @@ list_parked(struct skr_source *source)
     skr_row_set_clear(&source->done);
     if (parked->count == 0)
         return true;
-    bool ok = add_all(&source->done, &source->published) &&
-              skr_parked_list(parked, &source->parked);
+    bool ok = skr_parked_list(parked, &source->parked);
+    for (size_t i = 0; i < source->published.count && ok; i++)
+        ok = skr_row_set_add(&source->done, source->published.rows[i]);
     for (size_t i = 0; i < parked->count && ok; i++)
         ok = skr_row_set_add(parked->rows[i].is_published ? &source->done
                                                           : &source->unsettled,

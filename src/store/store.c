@@ -77,6 +77,8 @@ skr_store_set_notify(const struct skr_store *table, struct skr_db *db,
 void
 skr_store_free(struct skr_store *table)
 {
-    if (table != NULL)
-        table->free(table);
+    if (table == NULL)
+        return;
+    skr_arena_fini(&table->arena);
+    free(table);
 }

@@ -7,6 +7,7 @@
 #ifndef SKR_STORE_STORE_H
 #define SKR_STORE_STORE_H
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "db/db.h"
 #include "message/failure.h"
@@ -24,7 +25,7 @@ struct skr_store {
     const struct skr_admin_ops *admin;    // makes and checks its tables
     const struct skr_source_ops *source;  // reads what is to be published
     const struct skr_settle_ops *settle;  // writes what became of that
-    void (*free)(struct skr_store *store);
+    struct skr_arena arena;               // all texts
 
     const struct skr_partition_ops *partitions;  // rows of a key have an order
     const struct skr_lease_ops *leases;          // rows are claimed one by one

@@ -219,13 +219,21 @@ fill_kafka_outbox(struct fixture *fixture)
 static const struct {
     void (*fill)(struct fixture *fixture);
     clean_fn *clean;
+    const char *name;
     const char *theft;  // of ten rows; NULL: ids are no numbers
+    const char *mark;   // BAD_ROWS of them are bad, in their middle
 } tables[] = {
-    {fill_messenger, clean_messenger,
-     "DELETE FROM messenger_outbox WHERE id <= 10"},
-    {fill_deduplication, clean_deduplication, NULL},
-    {fill_kafka_outbox, clean_kafka_outbox,
-     "DELETE FROM kafka_outbox WHERE id <= 10"},
+    {fill_messenger, clean_messenger, "messenger_outbox",
+     "DELETE FROM messenger_outbox WHERE id <= 10",
+     "UPDATE messenger_outbox SET body = 'bad' WHERE id > 10 AND id <= 260"},
+    {fill_deduplication, clean_deduplication, "message_broker_deduplication",
+     NULL,
+     "UPDATE message_broker_deduplication SET message_name = 'bad' WHERE "
+     "message_id IN (SELECT message_id FROM (SELECT message_id FROM "
+     "message_broker_deduplication ORDER BY message_id LIMIT 250) AS firsts)"},
+    {fill_kafka_outbox, clean_kafka_outbox, "kafka_outbox",
+     "DELETE FROM kafka_outbox WHERE id <= 10",
+     "UPDATE kafka_outbox SET topic = 'bad' WHERE id > 10 AND id <= 260"},
 };
 
 static uint64_t
@@ -285,6 +293,61 @@ test_what_others_have_removed_is_not_counted(void **state)
     }
 }
 
+// More than are found at once, all of one time.
+static void
+test_rows_that_cannot_be_removed_keep_no_other(void **state)
+{
+    enum { BAD_ROWS = 250 };
+    static const char *const columns[] = {"body", "message_name", "topic"};
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < SKR_COUNT_OF(tables); i++) {
+        char condition[60], sql[120], wanted[100];
+        struct skr_error error = {0};
+        const struct skr_cleaning cleaning = {.age_s = DAY_S,
+                                              .batch_size = BATCH};
+        uint64_t removed = 0;
+        tables[i].fill(fixture);
+        skr_test_run(fixture->db, tables[i].mark);
+        snprintf(condition, sizeof(condition), "OLD.%s = 'bad'", columns[i]);
+        skr_test_refuse(fixture->db, tables[i].name, "DELETE", condition);
+        assert_int_equal(tables[i].clean(fixture, &cleaning, &removed, &error),
+                         SKR_REFUSED);
+        assert_int_equal(removed, ROWS - BAD_ROWS);
+        snprintf(sql, sizeof(sql), "SELECT COUNT(*) FROM %s", tables[i].name);
+        assert_int_equal(skr_test_number(fixture->db, sql), BAD_ROWS);
+        snprintf(wanted, sizeof(wanted),
+                 "%s that cannot be removed, and stay: %d;", tables[i].name,
+                 BAD_ROWS);
+        assert_non_null(strstr(error.text, wanted));
+        assert_non_null(strstr(error.text, "refused by a trigger"));
+        skr_test_allow(fixture->db, "DELETE");
+        assert_int_equal(clean(fixture, tables[i].clean, 0), BAD_ROWS);
+    }
+}
+
+static void
+test_a_table_that_nothing_is_removed_from_blames_no_row(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_error error = {0};
+    const struct skr_cleaning cleaning = {.age_s = DAY_S, .batch_size = BATCH};
+    uint64_t removed = 0;
+    fill_messenger(fixture);
+    skr_faulty_set(&(struct skr_fault){
+        .call = SKR_FAULTY_RUN,
+        .sql = "DELETE",
+        .count = 1000,
+        .code = SKR_REFUSED,
+        .remedy = SKR_GIVE_UP,
+    });
+    assert_int_equal(clean_messenger(fixture, &cleaning, &removed, &error),
+                     SKR_REFUSED);
+    assert_null(strstr(error.text, "and stay"));
+    assert_in_range(skr_faulty_failures(), 1, 20);
+    skr_faulty_set(NULL);
+    assert_int_equal(removed, 0);
+}
+
 int
 main(void)
 {
@@ -296,6 +359,11 @@ main(void)
             tear_down),
         cmocka_unit_test_setup_teardown(
             test_what_others_have_removed_is_not_counted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_rows_that_cannot_be_removed_keep_no_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_table_that_nothing_is_removed_from_blames_no_row, set_up,
+            tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -483,6 +483,47 @@ test_a_queue_has_one_lock_whatever_its_database_is_called(void **state)
     skr_test_database_remove(&other);
 }
 
+// Two relays that spell it in two ways contend for its lock and its shards.
+static void
+test_a_table_is_one_however_it_is_spelt(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_messenger_options options = outbox_options(fixture);
+    struct skr_assignments shares;
+    struct skr_assignment all = {.shards = (UINT64_C(1) << SKR_SHARDS) - 1,
+                                 .members = 1};
+    struct skr_error error = {0};
+    struct skr_db *db = skr_test_connect(&fixture->database);
+    options.is_sharded = true;
+    skr_store_free(fixture->table);
+    fixture->table = make_table_by(&options);
+    start(fixture);
+    options.table = "Messenger_OUTBOX";
+    struct skr_store *other = make_table_by(&options);
+    if (other->admin->check(other, db, &error) == SKR_OK) {
+        const struct skr_shard_ops *shards = fixture->table->shards;
+        assert_int_equal(
+            fixture->table->admin->check(fixture->table, fixture->db, &error),
+            SKR_OK);
+        assert_int_equal(
+            shards->see(fixture->table, fixture->db, &shares, &error), SKR_OK);
+        assert_int_equal(shards->take(fixture->table, fixture->db, &all,
+                                      &(struct skr_term){.lease_s = 60},
+                                      &error),
+                         SKR_OK);
+        assert_int_equal(shards->see(other, db, &shares, &error), SKR_OK);
+        assert_int_equal(shares.free.shards, 0);
+        assert_int_equal(shares.others, 1);
+        assert_true(may_work_queue(fixture->table, fixture->db));
+        assert_false(may_work_queue(other, db));
+    } else {
+        // The server tells the two apart.
+        assert_int_equal(error.code, SKR_MISSING);
+    }
+    skr_store_free(other);
+    skr_db_close(db);
+}
+
 static const char *
 fill_name(const struct fixture *fixture, struct skr_arena *arena,
           const char *sql, const char *table)
@@ -627,6 +668,7 @@ main(void)
         BARE_TEST(test_others_are_noticed_with_one_composite_index),
         BARE_TEST(test_a_queue_has_one_lock_whatever_its_database_is_called),
         BARE_TEST(test_a_column_that_is_missing_is_named_with_its_table),
+        BARE_TEST(test_a_table_is_one_however_it_is_spelt),
         BARE_TEST(test_words_of_sql_name_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

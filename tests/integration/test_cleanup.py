@@ -57,6 +57,28 @@ def test_steps_of_any_size_remove_all(place, size):
     assert left(place) == kept
 
 
+def refuse_to_delete(place, row):
+    if place.database.dialect == "sqlite":
+        place.ask("CREATE TRIGGER stays BEFORE DELETE ON messenger_outbox "
+                  f"WHEN OLD.id = {row} "
+                  "BEGIN SELECT RAISE(ABORT, 'a note is about it'); END")
+    else:
+        place.ask("CREATE TABLE notes (row_id BIGINT, FOREIGN KEY (row_id) "
+                  "REFERENCES messenger_outbox (id))")
+        place.ask(f"INSERT INTO notes (row_id) VALUES ({row})")
+
+
+def test_a_row_that_cannot_be_removed_is_told_and_keeps_no_other(place):
+    kept = fill(place, old=3)
+    refuse_to_delete(place, 2)
+    result = place.run("cleanup-outbox")
+    assert result.returncode == 1
+    assert "outbox: 5 rows older than 7 days removed.\n" in result.stdout
+    assert "messenger_outbox that cannot be removed, and stay: 1;" in \
+        result.stderr
+    assert left(place) == kept + 1
+
+
 def test_transports_without_a_table_are_named(place):
     for name, text in (("billing", "billing has no table"),
                        ("failed", "failed has no table"),

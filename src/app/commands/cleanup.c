@@ -30,11 +30,23 @@ print_count(const char *what, const struct skr_cleaning *cleaning,
            cleaning->dry_run ? "would be " : "");
 }
 
+// Where rows are refused the other tables are cleaned all the same; it is told
+// in the end.
 static enum skr_code
-end(struct skr_error *error)
+keep_refusal(enum skr_code code, const struct skr_error *error,
+             struct skr_error *refusal)
+{
+    if (code != SKR_REFUSED)
+        return code;
+    *refusal = *error;
+    return SKR_OK;
+}
+
+static enum skr_code
+end(const struct skr_error *refusal, struct skr_error *error)
 {
     if (!skr_progress_is_stopped())
-        return SKR_OK;
+        return refusal->code == SKR_OK ? SKR_OK : skr_fail_with(error, refusal);
     return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
                     "interrupted; what was removed is removed, and running it "
                     "again does the rest");
@@ -63,6 +75,7 @@ run_outbox(const struct skr_app *app, const struct skr_config *config,
     struct skr_progress progress;
     const struct skr_cleaning cleaning =
         read_cleaning(app->arguments, 7, &progress);
+    struct skr_error refusal = {.code = SKR_OK};
     enum skr_code code = SKR_OK;
     skr_progress_begin(&progress, 0, 0);
     skr_progress_catch_signals();
@@ -77,13 +90,15 @@ run_outbox(const struct skr_app *app, const struct skr_config *config,
             return code;
         if (skr_cleaner_has_table(config, transport) &&
             (named > 0 || transport->kind == SKR_TRANSPORT_OUTBOX))
-            code = clean_transport(config, transport, &cleaning, error);
+            code = keep_refusal(
+                clean_transport(config, transport, &cleaning, error), error,
+                &refusal);
         else if (named > 0)
             code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "transport %s has no table of sent messages",
                             transport->name);
     }
-    return code == SKR_OK ? end(error) : code;
+    return code == SKR_OK ? end(&refusal, error) : code;
 }
 
 static enum skr_code
@@ -94,6 +109,7 @@ run_deduplication(const struct skr_app *app, const struct skr_config *config,
     const struct skr_cleaning cleaning =
         read_cleaning(app->arguments, 30, &progress);
     struct skr_deduplication_place place;
+    struct skr_error refusal = {.code = SKR_OK};
     size_t at = 0;
     if (config->inbox_database == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -114,9 +130,10 @@ run_deduplication(const struct skr_app *app, const struct skr_config *config,
             code = SKR_OK;
         else if (code == SKR_OK || removed > 0)
             print_count(place.table, &cleaning, removed);
+        code = keep_refusal(code, error, &refusal);
     }
     skr_progress_end(&progress);
-    return code == SKR_OK ? end(error) : code;
+    return code == SKR_OK ? end(&refusal, error) : code;
 }
 
 enum skr_exit

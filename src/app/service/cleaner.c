@@ -176,7 +176,7 @@ say(const struct skr_cleaner *cleaner, const char *name, enum skr_code code,
     if (code != SKR_OK)
         skr_log(log, SKR_LOG_WARNING, "cleaner.trouble",
                 SKR_LOG_TEXT("name", name), SKR_LOG_TEXT("error", error->text));
-    else if (removed > 0)
+    if (removed > 0)
         skr_log(log, SKR_LOG_INFO, "cleaner.removed",
                 SKR_LOG_TEXT("name", name), SKR_LOG_NUMBER("rows", removed));
 }

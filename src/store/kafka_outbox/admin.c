@@ -10,33 +10,28 @@
 
 enum { EXACT = 100000 };
 
-static enum skr_code
-count_by(const char *sql, struct skr_db *db, int64_t *number,
-         struct skr_error *error)
-{
-    return skr_sql_number(skr_db_tx(db), sql, SKR_NO_VALUES, number, error);
-}
-
 enum skr_code
 skr_kafka_outbox_count(const struct skr_store *table, struct skr_db *db,
                        struct skr_kafka_outbox_counts *counts,
                        struct skr_error *error)
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
-    enum skr_code code =
-        count_by(skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_QUEUED), db,
-                 &counts->queued, error);
-    if (code == SKR_OK)
-        code = count_by(skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_ERRORED), db,
-                        &counts->errored, error);
-    if (code == SKR_OK)
-        code = count_by(skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_TOTAL), db,
-                        &counts->total, error);
-    if (code != SKR_OK || counts->total <= EXACT)
-        return code;
     int64_t estimate = 0;
-    code = count_by(skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_ESTIMATE), db,
-                    &estimate, error);
+    const struct {
+        enum kafka_outbox_sql sql;
+        int64_t *number;
+    } asked[] = {
+        {KAFKA_OUTBOX_QUEUED, &counts->queued},
+        {KAFKA_OUTBOX_ERRORED, &counts->errored},
+        {KAFKA_OUTBOX_TOTAL, &counts->total},
+        {KAFKA_OUTBOX_ESTIMATE, &estimate},
+    };
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < SKR_COUNT_OF(asked) && code == SKR_OK; i++)
+        if (asked[i].number != &estimate || counts->total > EXACT)
+            code = skr_sql_number(skr_db_tx(db),
+                                  skr_kafka_outbox_sql(outbox, asked[i].sql),
+                                  SKR_NO_VALUES, asked[i].number, error);
     if (estimate > counts->total)
         counts->total = estimate;
     return code;

@@ -131,14 +131,6 @@ skr_kafka_outbox_find_maker(const struct skr_store *table, struct skr_db *db,
     return code;
 }
 
-static void
-outbox_free(struct skr_store *table)
-{
-    struct skr_kafka_outbox *outbox = (struct skr_kafka_outbox *)table;
-    skr_arena_fini(&outbox->arena);
-    free(outbox);
-}
-
 // No relay of this table sleeps until it is told of rows: the other relay's
 // application knows no such signal.
 static enum skr_code
@@ -175,19 +167,18 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
         .admin = &outbox_admin,
         .source = &skr_kafka_outbox_source,
         .settle = &skr_kafka_outbox_settling,
-        .free = outbox_free,
     };
     made->dialect = options->dialect;
     made->marks = options->marks;
     made->takes_over = options->takes_over;
     made->publishes_tombstones = options->publishes_tombstones;
     made->lease_s = KAFKA_OUTBOX_LEASE_S;
-    made->name = skr_arena_text(&made->arena, name, strlen(name));
+    made->name = skr_arena_text(&made->table.arena, name, strlen(name));
     made->migrations =
-        skr_arena_format(&made->arena, "%s_schema_migrations", name);
+        skr_arena_format(&made->table.arena, "%s_schema_migrations", name);
     if (made->name == NULL || made->migrations == NULL ||
         !skr_kafka_outbox_fill(made)) {
-        outbox_free(&made->table);
+        skr_store_free(&made->table);
         return skr_fail_memory(error);
     }
     *table = &made->table;

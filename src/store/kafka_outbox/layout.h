@@ -64,7 +64,6 @@ enum kafka_outbox_sql {
 
 struct skr_kafka_outbox {
     struct skr_store table;
-    struct skr_arena arena;  // all texts
     const struct skr_dialect *dialect;
     const char *name;
     const char *migrations;  // the table of what was made

@@ -141,8 +141,8 @@ fill(void *layout, const char *sql_template, const char *ids,
                           ? "OR o.batch_id <> " KAFKA_OUTBOX_OWN_BATCH " "
                           : ""},
     };
-    return skr_sql_fill(outbox->dialect, &outbox->arena, sql_template, words,
-                        SKR_COUNT_OF(words));
+    return skr_sql_fill(outbox->dialect, &outbox->table.arena, sql_template,
+                        words, SKR_COUNT_OF(words));
 }
 
 bool
@@ -150,7 +150,7 @@ skr_kafka_outbox_fill(struct skr_kafka_outbox *outbox)
 {
     const struct skr_list_filling filling = {
         .dialect = outbox->dialect,
-        .arena = &outbox->arena,
+        .arena = &outbox->table.arena,
         .fill = fill,
         .layout = outbox,
     };

@@ -89,23 +89,24 @@ insert_row(struct skr_tx tx, const char *const sql[DUES], const char *queue,
     size_t count = 3;
     if (row->partition_key != NULL)
         values[count++] = skr_bind_text(row->partition_key);
-    struct skr_statement statement = {
-        .sql = sql[AT_ONCE], .values = values, .value_count = count};
+    enum due when = AT_ONCE;
     if (row->due_at_us > 0) {
         // Rounded up: a message is never early.
         int64_t due_at_us = row->due_at_us < INT64_MAX - 999999
                                 ? row->due_at_us + 999999
                                 : INT64_MAX;
         skr_clock_timestamp(due_at_us, due);
-        values[count] = skr_bind_text(due);
-        statement.sql = sql[AT_TIME];
-        statement.value_count = count + 1;
+        values[count++] = skr_bind_text(due);
+        when = AT_TIME;
     } else if (row->delay_ms > 0) {
-        values[count] = skr_bind_integer(row->delay_ms);
-        statement.sql = sql[DELAYED];
-        statement.value_count = count + 1;
+        values[count++] = skr_bind_integer(row->delay_ms);
+        when = DELAYED;
     }
-    return skr_tx_run(tx, &statement, error);
+    return skr_tx_run(tx,
+                      &(struct skr_statement){.sql = sql[when],
+                                              .values = values,
+                                              .value_count = count},
+                      error);
 }
 
 enum skr_code

@@ -76,13 +76,6 @@ raise_count(const struct skr_messenger *messenger, struct skr_tx tx,
     return code;
 }
 
-static bool
-is_any(const struct skr_batch_item *item)
-{
-    (void)item;
-    return true;
-}
-
 // A message that may have killed its consumer, and cannot run out of tries, is
 // not handled: it has failed.
 static enum skr_code
@@ -133,7 +126,7 @@ write_lease(struct claiming *claiming, struct skr_lease *lease,
         .first = {skr_bind_text(lease->time)},
         .first_count = 1,
     };
-    code = skr_list_run_items(tx, &run, batch, is_any, NULL, error);
+    code = skr_list_run_items(tx, &run, batch, NULL, NULL, error);
     bool counts = claiming->read->counts_tries;
     for (size_t i = 0; counts && code == SKR_OK && i < batch->count; i++)
         if (batch->items[i].redelivered)

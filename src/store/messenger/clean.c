@@ -118,15 +118,19 @@ clean_pair(const struct skr_queue_place *queue, const struct pair *pair,
     if (code == SKR_OK)
         code = skr_schema_check_ids(skr_db_tx(db), queue->table,
                                     SKR_MESSENGER_ROW, "skirnir setup", error);
-    if (code == SKR_OK)
-        code = clean(
-            &place,
-            skr_arena_format(&place.arena, "%s%s", queue->queue, pair->suffix),
-            pair->besides, removed, error);
-    if (code == SKR_OK)
-        code = clean(&place, queue->queue, pair->own, removed, error);
+    if (code != SKR_OK)
+        return code;
+    code = clean(
+        &place,
+        skr_arena_format(&place.arena, "%s%s", queue->queue, pair->suffix),
+        pair->besides, removed, error);
+    // What stays there keeps nothing here.
+    enum skr_code own = code;
+    if (code == SKR_OK || code == SKR_REFUSED)
+        own = clean(&place, queue->queue, pair->own, removed,
+                    code == SKR_OK ? error : NULL);
     skr_arena_fini(&place.arena);
-    return code;
+    return code == SKR_OK ? own : code;
 }
 
 enum skr_code

@@ -118,15 +118,7 @@ enum skr_code
 skr_failed_rows_check(const struct skr_failed_rows *rows, struct skr_tx tx,
                       struct skr_error *error)
 {
-    enum skr_code code =
-        skr_schema_check(tx,
-                         &(struct skr_needs){rows->name, SKR_MESSENGER_ROW,
-                                             "run `skirnir setup`"},
-                         error);
-    return code == SKR_OK
-               ? skr_schema_check_ids(tx, rows->name, SKR_MESSENGER_ROW,
-                                      "skirnir setup", error)
-               : code;
+    return skr_messenger_check_table(tx, rows->name, SKR_MESSENGER_ROW, error);
 }
 
 struct look {
@@ -164,7 +156,7 @@ give_row(const struct skr_value *columns, size_t count, void *user,
     if (!is_of_queue(look->rows, row.queue))
         return SKR_OK;
     look->found = true;
-    return look->each(&row, look->user, error);
+    return look->each == NULL ? SKR_OK : look->each(&row, look->user, error);
 }
 
 enum skr_code
@@ -197,16 +189,6 @@ skr_failed_rows_find(const struct skr_failed_rows *rows, struct skr_tx tx,
     return code;
 }
 
-static enum skr_code
-ignore_row(const struct skr_failed_row *row, void *user,
-           struct skr_error *error)
-{
-    (void)row;
-    (void)user;
-    (void)error;
-    return SKR_OK;
-}
-
 enum skr_code
 skr_failed_rows_remove(const struct skr_failed_rows *rows, struct skr_tx tx,
                        int64_t id, struct skr_error *error)
@@ -220,7 +202,7 @@ skr_failed_rows_remove(const struct skr_failed_rows *rows, struct skr_tx tx,
                     &affected, error);
     if (code != SKR_OK || affected > 0)
         return code;
-    code = skr_failed_rows_find(rows, tx, &wanted, ignore_row, NULL, error);
+    code = skr_failed_rows_find(rows, tx, &wanted, NULL, NULL, error);
     if (code != SKR_OK)
         return code;
     if (!wanted.found)

@@ -58,7 +58,7 @@ skr_failed_rows_list(const struct skr_failed_rows *rows, struct skr_tx tx,
                      struct skr_failed_page *page, skr_failed_row_fn *each,
                      void *user, struct skr_error *error);
 
-// Gives one row with its body, if it is there.
+// Gives one row with its body, if it is there. each may be NULL.
 struct skr_failed_wanted {
     int64_t id;
     bool found;

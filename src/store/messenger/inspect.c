@@ -286,43 +286,31 @@ static const char alike_sql[] =
     "WHERE queue_name = ? LIMIT 10000) AS firsts "
     "WHERE NOT ({queue_is_unindexed})";
 
-struct stepping {
-    struct skr_arena arena;
-    struct skr_tx tx;
-    const char *table;
-};
-
 // *found: NULL where there is none.
 static enum skr_code
-find_name(struct stepping *stepping, const char *sql_template,
+find_name(struct inspection *inspection, const char *sql_template,
           struct skr_values values, const char **found, struct skr_error *error)
 {
-    const struct skr_word words[] = {{"table", stepping->table}};
     struct skr_value column;
-    struct skr_row row = {
-        .arena = &stepping->arena, .columns = &column, .count = 1};
-    const char *sql = skr_sql_fill(stepping->tx.ops->dialect, &stepping->arena,
-                                   sql_template, words, SKR_COUNT_OF(words));
-    if (sql == NULL)
-        return skr_fail_memory(error);
-    enum skr_code code = skr_sql_row(stepping->tx, sql, values, &row, error);
+    struct skr_row row = {.columns = &column, .count = 1};
+    enum skr_code code = ask(inspection, sql_template, "", values, &row, error);
     *found = code == SKR_OK ? column.bytes : NULL;
     return code;
 }
 
 static enum skr_code
-step_through(struct stepping *stepping, skr_queue_name_fn *each, void *user,
+step_through(struct inspection *inspection, skr_queue_name_fn *each, void *user,
              struct skr_error *error)
 {
     const char *name = "";
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < MOST_NAMES && code == SKR_OK; i++) {
         const char *alike = NULL;
-        code =
-            find_name(stepping, next_sql, skr_values("%s", name), &name, error);
+        code = find_name(inspection, next_sql, skr_values("%s", name), &name,
+                         error);
         if (code != SKR_OK || name == NULL)
             break;
-        code = find_name(stepping, alike_sql, skr_values("%s %s", name, name),
+        code = find_name(inspection, alike_sql, skr_values("%s %s", name, name),
                          &alike, error);
         if (code == SKR_OK)
             code = each(name, user, error);
@@ -337,14 +325,16 @@ skr_queue_each_name(struct skr_db *db, const char *table,
                     skr_queue_name_fn *each, void *user,
                     struct skr_error *error)
 {
-    struct stepping stepping = {.tx = skr_db_tx(db), .table = table};
+    const struct skr_queue_place place = {.table = table};
+    struct inspection inspection = {
+        .tx = skr_db_tx(db), .place = &place, .zone.is_utc = true};
     enum skr_code code = skr_messenger_check_names(table, "any", error);
     if (code == SKR_OK)
         code = skr_db_begin(db, SKR_BEGIN_SNAPSHOT, error);
     if (code != SKR_OK)
         return code;
-    code = step_through(&stepping, each, user, error);
-    skr_arena_fini(&stepping.arena);
+    code = step_through(&inspection, each, user, error);
+    skr_arena_fini(&inspection.arena);
     // Nothing was written.
     skr_db_rollback(db);
     return code;

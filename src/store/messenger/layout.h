@@ -24,7 +24,6 @@ enum skr_queue_kind {
 
 struct skr_messenger {
     struct skr_store table;
-    struct skr_arena arena;  // all texts
     const struct skr_dialect *dialect;
     const struct skr_names *names;
     const char *name;
@@ -39,8 +38,8 @@ struct skr_messenger {
     // The owner's name among leases: alone, and where it holds its liveness
     // lock. NULL: the queue is not sharded.
     const char *owner, *lock_owner;
-    const char *lease_name;  // of the queue among leases
-    struct skr_zone zone;    // that of its times
+    char *lease_name;      // of the queue among leases, as the server spells it
+    struct skr_zone zone;  // that of its times
     const char *failed_now;  // the clock as the failed table has it
     const char *id_header;
     const char *partition_header;  // NULL: keys stay here
@@ -176,6 +175,11 @@ skr_messenger_fence(const struct skr_messenger *messenger, struct skr_tx tx,
 SKR_MUST_CHECK enum skr_code
 skr_messenger_follow(const struct skr_messenger *messenger, struct skr_db *db,
                      struct skr_error *error);
+// Whether a table has the columns of every messenger table, and ids that are
+// not used again; row: all that it has, for a copy.
+SKR_MUST_CHECK enum skr_code
+skr_messenger_check_table(struct skr_tx tx, const char *name, const char *row,
+                          struct skr_error *error);
 // SKR_INVALID: the table lacks a column that queues of this kind need.
 SKR_MUST_CHECK enum skr_code
 skr_messenger_check_columns(const struct skr_messenger *messenger,

@@ -84,6 +84,20 @@ static const char add_namespace_sql[] =
     "(SELECT 1 FROM skirnir_meta WHERE name = 'id_namespace')";
 
 static enum skr_code
+give(const struct skr_messenger *messenger, const char *sql_template,
+     skr_sql_text_fn *each, void *user, struct skr_error *error)
+{
+    const struct skr_word words[] = {{"table", messenger->name}};
+    struct skr_arena arena = {0};
+    const char *sql =
+        skr_sql_fill(messenger->dialect, &arena, sql_template, words, 1);
+    enum skr_code code =
+        sql == NULL ? skr_fail_memory(error) : each(sql, user, error);
+    skr_arena_fini(&arena);
+    return code;
+}
+
+static enum skr_code
 messenger_setup(const struct skr_store *table, struct skr_db *db,
                 skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
@@ -101,14 +115,9 @@ messenger_setup(const struct skr_store *table, struct skr_db *db,
         code = skr_schema_write(&meta_schema, "skirnir_meta", &target, error);
     if (code == SKR_OK)
         code = skr_messenger_setup_leases(messenger, &target, error);
-    if (code != SKR_OK)
-        return code;
-    struct skr_arena arena = {0};
-    const char *sql =
-        skr_sql_fill(messenger->dialect, &arena, add_namespace_sql, NULL, 0);
-    code = sql == NULL ? skr_fail_memory(error) : each(sql, user, error);
-    skr_arena_fini(&arena);
-    return code;
+    return code == SKR_OK
+               ? give(messenger, add_namespace_sql, each, user, error)
+               : code;
 }
 
 static enum skr_code
@@ -227,9 +236,9 @@ skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
     return SKR_OK;
 }
 
-static enum skr_code
-check(struct skr_tx tx, const char *name, const char *row,
-      struct skr_error *error)
+enum skr_code
+skr_messenger_check_table(struct skr_tx tx, const char *name, const char *row,
+                          struct skr_error *error)
 {
     enum skr_code code = skr_schema_check(
         tx, &(struct skr_needs){name, SKR_MESSENGER_ROW, "run `skirnir setup`"},
@@ -289,13 +298,13 @@ messenger_check(const struct skr_store *table, struct skr_db *db,
                 struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    enum skr_code code = check(skr_db_tx(db), messenger->name,
-                               kinds[messenger->kind].row, error);
+    enum skr_code code = skr_messenger_check_table(
+        skr_db_tx(db), messenger->name, kinds[messenger->kind].row, error);
     if (code == SKR_OK)
         code = skr_messenger_check_columns(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)
-        code = check(skr_db_tx(db), messenger->failed_table, SKR_MESSENGER_ROW,
-                     error);
+        code = skr_messenger_check_table(skr_db_tx(db), messenger->failed_table,
+                                         SKR_MESSENGER_ROW, error);
     if (code == SKR_OK)
         code = skr_messenger_check_leases(messenger, db, error);
     if (code == SKR_OK)
@@ -318,58 +327,30 @@ skr_messenger_find_namespace(const struct skr_messenger *messenger,
     return code;
 }
 
-// A statement for the notification of rows, on databases that have that.
-static enum skr_code
-give(const struct skr_schema_target *target, const char *table,
-     const char *sql_template, struct skr_error *error)
-{
-    const struct skr_word words[] = {{"table", table}};
-    struct skr_arena arena = {0};
-    const char *sql =
-        skr_sql_fill(target->dialect, &arena, sql_template, words, 1);
-    enum skr_code code;
-    if (sql == NULL)
-        code = skr_fail_memory(error);
-    else if (sql[0] == '\0')
-        code = skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
-                        "%s cannot tell a relay of new rows, as only "
-                        "PostgreSQL has LISTEN and NOTIFY; relays look for "
-                        "rows by themselves there",
-                        target->dialect->product);
-    else
-        code = target->each(sql, target->user, error);
-    skr_arena_fini(&arena);
-    return code;
-}
-
 // A trigger that is there stays: to replace it the table would be locked.
 static enum skr_code
 messenger_notify(const struct skr_store *table, struct skr_db *db, bool wanted,
                  skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    const struct skr_schema_target target = {messenger->dialect, db, each,
-                                             user};
-    const char *name = messenger->name;
     struct skr_row trigger = {.count = 0};
+    if (skr_sql_word(messenger->dialect, "notify_function")[0] == '\0')
+        return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
+                        "%s cannot tell a relay of new rows, as only "
+                        "PostgreSQL has LISTEN and NOTIFY; relays look for "
+                        "rows by themselves there",
+                        messenger->dialect->product);
     enum skr_code code =
-        give(&target, name,
-             wanted ? "{notify_function}" : "{drop_notify_trigger}", error);
+        give(messenger, wanted ? "{notify_function}" : "{drop_notify_trigger}",
+             each, user, error);
     if (code == SKR_OK && wanted && db != NULL)
-        code = skr_sql_ask_table(skr_db_tx(db), "{find_notify}", name, &trigger,
-                                 error);
+        code = skr_sql_ask_table(skr_db_tx(db), "{find_notify}",
+                                 messenger->name, &trigger, error);
     if (code != SKR_OK || trigger.found)
         return code;
-    return give(&target, name,
-                wanted ? "{notify_trigger}" : "{drop_notify_function}", error);
-}
-
-static void
-messenger_free(struct skr_store *table)
-{
-    struct skr_messenger *messenger = (struct skr_messenger *)table;
-    skr_arena_fini(&messenger->arena);
-    free(messenger);
+    return give(messenger,
+                wanted ? "{notify_trigger}" : "{drop_notify_function}", each,
+                user, error);
 }
 
 static enum skr_queue_kind
@@ -430,10 +411,10 @@ copy_options(struct skr_messenger *messenger,
     messenger->full_scan_ms =
         options->full_scan_ms > 0 ? options->full_scan_ms : DEFAULT_SCAN_MS;
     messenger->failed_aside =
-        skr_arena_format(&messenger->arena, "%s.skirnir", failed_queue);
+        skr_arena_format(&messenger->table.arena, "%s.skirnir", failed_queue);
     if (options->keeps_sent)
-        messenger->sent_queue =
-            skr_arena_format(&messenger->arena, "%s.sent", options->queue);
+        messenger->sent_queue = skr_arena_format(&messenger->table.arena,
+                                                 "%s.sent", options->queue);
     if (messenger->failed_aside == NULL ||
         (options->keeps_sent && messenger->sent_queue == NULL))
         return false;
@@ -451,8 +432,8 @@ copy_options(struct skr_messenger *messenger,
     for (size_t i = 0; i < SKR_COUNT_OF(texts); i++) {
         if (texts[i].text == NULL)
             continue;
-        *texts[i].copied = skr_arena_text(&messenger->arena, texts[i].text,
-                                          strlen(texts[i].text));
+        *texts[i].copied = skr_arena_text(&messenger->table.arena,
+                                          texts[i].text, strlen(texts[i].text));
         if (*texts[i].copied == NULL)
             return false;
     }
@@ -474,7 +455,7 @@ read_zones(struct skr_messenger *messenger,
     struct skr_word words[SKR_ZONE_WORDS];
     size_t count = skr_zone_words(&failed, words);
     messenger->failed_now =
-        skr_sql_fill(messenger->dialect, &messenger->arena,
+        skr_sql_fill(messenger->dialect, &messenger->table.arena,
                      failed.is_utc ? "{utc_now}" : "{zone_now}", words, count);
     return messenger->failed_now == NULL ? skr_fail_memory(error) : SKR_OK;
 }
@@ -493,7 +474,6 @@ skr_messenger_new(const struct skr_messenger_options *options,
         .admin = &admin,
         .source = &skr_messenger_source,
         .settle = &skr_messenger_settling,
-        .free = messenger_free,
         .shards = &skr_messenger_shards,
         .diagnosis = &skr_messenger_diagnosis,
     };
@@ -512,8 +492,9 @@ skr_messenger_new(const struct skr_messenger_options *options,
     if (code == SKR_OK && !skr_messenger_fill_all(made))
         code = skr_fail_memory(error);
     if (code == SKR_OK)
-        code = skr_envelope_id_header(&made->arena, options->stamp_namespace,
-                                      &made->id_header, error);
+        code =
+            skr_envelope_id_header(&made->table.arena, options->stamp_namespace,
+                                   &made->id_header, error);
     if (code != SKR_OK) {
         skr_store_free(&made->table);
         return code;

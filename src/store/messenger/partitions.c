@@ -11,16 +11,15 @@
 #include "db/run.h"
 #include "store/messenger/reader.h"
 
-#include <string.h>
+#include <stdio.h>
 
 enum { EXACT = 100000 };
 
 static void
 copy_key(const struct skr_value *value, char key[SKR_KEY_SIZE])
 {
-    size_t size = value->size < SKR_KEY_SIZE ? value->size : SKR_KEY_SIZE - 1;
-    memcpy(key, value->bytes, size);
-    key[size] = '\0';
+    snprintf(key, SKR_KEY_SIZE, "%.*s", (int)value->size,
+             (const char *)value->bytes);
 }
 
 static enum skr_code

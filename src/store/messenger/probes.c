@@ -100,7 +100,7 @@ struct finding {
 };
 
 struct probe {
-    bool (*is_due)(const struct skr_scan *scan);
+    bool (*is_due)(const struct skr_scan *scan);  // NULL: always
     // What to find, of which the rows are fetched. NULL: end() does all.
     enum skr_code (*begin)(struct skr_scan *scan, struct finding *finding,
                            struct skr_error *error);
@@ -122,7 +122,7 @@ run_probe(struct skr_scan *scan, const struct probe *probe,
 {
     struct finding finding = {.mark = NULL};
     size_t max_rows = scan->max_rows;
-    if (!probe->is_due(scan))
+    if (probe->is_due != NULL && !probe->is_due(scan))
         return SKR_OK;
     if (probe->begin == NULL)
         return probe->end(scan, &finding, error);
@@ -346,13 +346,6 @@ end_late(struct skr_scan *scan, const struct finding *finding,
                                     error);
 }
 
-static bool
-is_always(const struct skr_scan *scan)
-{
-    (void)scan;
-    return true;
-}
-
 // The first claim of a reader finds ids and locks them.
 static enum skr_code
 claim_first(struct skr_scan *scan, enum skr_messenger_sql id,
@@ -513,7 +506,7 @@ static const struct probe probes[] = {
     {is_scan_due, begin_scan, end_scan},           // due scan, full scan
     {is_foreign_due, begin_foreign, end_foreign},  // foreign claims
     {is_late_due, begin_late, end_late},           // late commits
-    {is_always, NULL, read_new},                   // beyond the cursor
+    {NULL, NULL, read_new},                        // beyond the cursor
     {is_tail_due, NULL, skip_tail},
 };
 

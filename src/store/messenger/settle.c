@@ -307,40 +307,15 @@ has_other_results(const struct skr_batch *batch)
 }
 
 static bool
-is_any(const struct skr_batch_item *item)
+has_order(const struct settling *settling)
 {
-    (void)item;
-    return true;
+    return settling->messenger->table.partitions != NULL;
 }
-
-static bool
-is_any_batch(const struct skr_batch *batch)
-{
-    (void)batch;
-    return true;
-}
-
-// Rows of shards, which may have another owner by now.
-static const struct kind {
-    bool (*needs_fence)(const struct skr_batch *batch);
-    skr_item_test_fn *is_lost;  // if it is another's
-    bool by_lists;  // what is done, beside the statement that fences it
-} kinds[SKR_QUEUE_KINDS] = {
-    [SKR_QUEUE_PLAIN] = {has_other_results, is_not_done, false},
-    [SKR_QUEUE_ORDERED] = {is_any_batch, is_any, true},
-    [SKR_QUEUE_BY_COMMITS] = {is_any_batch, is_any, true},
-};
 
 static bool
 has_shards(const struct skr_batch *batch)
 {
     return batch->lease.shards != 0;
-}
-
-static bool
-is_leased(const struct skr_batch *batch)
-{
-    return batch->lease.time[0] != '\0';
 }
 
 static enum skr_code
@@ -354,7 +329,8 @@ finish_done(const struct settling *settling, struct skr_error *error)
         .first = {skr_bind_text(messenger->sent_queue)},
         .first_count = keeps ? 1 : 0,
         .by_lists =
-            has_shards(settling->batch) && kinds[messenger->kind].by_lists,
+            // Beside the statement that fences what is done.
+        has_shards(settling->batch) && has_order(settling),
     };
     const struct skr_list_run marking = {
         .sql = skr_messenger_list(messenger, SKR_SQL_MARK_DONE)};
@@ -406,10 +382,10 @@ settle_all(struct settling *settling, struct skr_error *error)
 static void
 lose(const struct settling *settling)
 {
-    const struct kind *kind = &kinds[settling->messenger->kind];
     for (size_t i = 0; i < settling->batch->count; i++) {
         struct skr_batch_item *item = &settling->batch->items[i];
-        if (item->write == SKR_WRITE_DONE || !kind->is_lost(item))
+        if (item->write == SKR_WRITE_DONE ||
+            (!has_order(settling) && !is_not_done(item)))
             continue;
         item->state = SKR_READ;
         item->lost = true;
@@ -435,7 +411,7 @@ settle_once(struct settling *settling, struct skr_error *error)
 {
     bool is_fenced =
         has_shards(settling->batch) &&
-        kinds[settling->messenger->kind].needs_fence(settling->batch);
+        (has_order(settling) || has_other_results(settling->batch));
     if (!is_fenced && !settling->is_unsure &&
         skr_list_finishes(settling->batch))
         return finish_done(settling, error);
@@ -477,7 +453,7 @@ settle(const struct skr_store *table, struct skr_db *db,
         .db = db,
         .tx = skr_db_tx(db),
         .batch = batch,
-        .is_leased = is_leased(batch),
+        .is_leased = batch->lease.time[0] != '\0',
         .is_unsure = batch->is_late ||
                      skr_identity_is_unsure(skr_messenger_of(table)->dialect),
     };

@@ -28,6 +28,7 @@
 #include "store/schema.h"
 
 #include <string.h>
+#include <strings.h>
 
 #define LEASES SKR_MESSENGER_LEASES
 
@@ -81,11 +82,12 @@ skr_messenger_name_owner(struct skr_messenger *messenger,
         return code;
     skr_id_format(id, text);
     const char *kind = kinds[messenger->kind];
-    messenger->owner = skr_arena_format(&messenger->arena, "%s%s", kind, text);
+    messenger->owner =
+        skr_arena_format(&messenger->table.arena, "%s%s", kind, text);
     messenger->lock_owner = skr_arena_format(
-        &messenger->arena, SKR_MESSENGER_LOCK_PREFIX "%s%s", kind, text);
+        &messenger->table.arena, SKR_MESSENGER_LOCK_PREFIX "%s%s", kind, text);
     // In this order, as names of queues may end with blanks.
-    messenger->lease_name = skr_arena_format(&messenger->arena, "%s/%s",
+    messenger->lease_name = skr_arena_format(&messenger->table.arena, "%s/%s",
                                              messenger->queue, messenger->name);
     if (messenger->owner == NULL || messenger->lock_owner == NULL ||
         messenger->lease_name == NULL)
@@ -103,18 +105,41 @@ skr_messenger_setup_leases(const struct skr_messenger *messenger,
     return skr_schema_write(&lease_schema, LEASES, target, error);
 }
 
+// Relays may spell the table in several ways that the server takes for one.
+static enum skr_code
+spell_lease_name(const struct skr_messenger *messenger, struct skr_db *db,
+                 struct skr_error *error)
+{
+    struct skr_arena arena = {0};
+    struct skr_value place;
+    struct skr_row row = {.arena = &arena, .columns = &place, .count = 1};
+    enum skr_code code = skr_sql_ask_table(skr_db_tx(db), "{table_place}",
+                                           messenger->name, &row, error);
+    size_t size = strlen(messenger->name);
+    if (code == SKR_OK && row.found && place.size >= size) {
+        // Behind its schema, where the server has those.
+        const char *name = (const char *)place.bytes + place.size - size;
+        char *own = strrchr(messenger->lease_name, '/') + 1;
+        if (strcmp(own, name) != 0 && strcasecmp(own, name) == 0)
+            memcpy(own, name, size);
+    }
+    skr_arena_fini(&arena);
+    return code;
+}
+
 enum skr_code
 skr_messenger_check_leases(const struct skr_messenger *messenger,
                            struct skr_db *db, struct skr_error *error)
 {
     if (messenger->owner == NULL)
         return SKR_OK;
-    return skr_schema_check(
+    enum skr_code code = skr_schema_check(
         skr_db_tx(db),
         &(struct skr_needs){LEASES,
                             "queue_name, slot, owner, epoch, expires_at",
                             "run `skirnir setup`"},
         error);
+    return code == SKR_OK ? spell_lease_name(messenger, db, error) : code;
 }
 
 static enum skr_code
@@ -314,28 +339,20 @@ bind_owner(const struct skr_messenger *messenger, const struct skr_term *term)
                                        : messenger->owner);
 }
 
-static enum skr_code
-ask_number(const struct skr_messenger *messenger, struct skr_tx tx,
-           const char *sql, int64_t *number, struct skr_error *error)
-{
-    return skr_sql_number(tx, sql, skr_values("%s", messenger->lease_name),
-                          number, error);
-}
-
 // Whether owners of our kind alone have something, which stays so until the
 // transaction ends.
 static enum skr_code
 guard(const struct skr_messenger *messenger, struct skr_tx tx, bool *may_take,
       struct skr_error *error)
 {
+    const struct skr_values name = skr_values("%s", messenger->lease_name);
     int64_t member = 0, others = 0;
-    enum skr_code code =
-        ask_number(messenger, tx, skr_messenger_sql(messenger, SKR_SQL_GUARD),
-                   &member, error);
+    enum skr_code code = skr_sql_number(
+        tx, skr_messenger_sql(messenger, SKR_SQL_GUARD), name, &member, error);
     if (code == SKR_OK && member != 0)
-        code = ask_number(messenger, tx,
-                          skr_messenger_sql(messenger, SKR_SQL_OTHER_KIND),
-                          &others, error);
+        code =
+            skr_sql_number(tx, skr_messenger_sql(messenger, SKR_SQL_OTHER_KIND),
+                           name, &others, error);
     *may_take = member != 0 && others == 0;
     return code;
 }

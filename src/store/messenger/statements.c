@@ -526,8 +526,8 @@ fill(void *user, const char *sql_template, const char *ids, const char *id_rows)
         {"undecided_mark", kind->undecided_mark},
     };
     size_t count = OWN_WORDS + skr_zone_words(filling->zone, words + OWN_WORDS);
-    return skr_sql_fill(messenger->dialect, &messenger->arena, sql_template,
-                        words, count);
+    return skr_sql_fill(messenger->dialect, &messenger->table.arena,
+                        sql_template, words, count);
 }
 
 const char *
@@ -535,6 +535,8 @@ skr_messenger_hex(struct skr_arena *arena, const char *queue)
 {
     size_t size = strlen(queue);
     char *digits = skr_arena_take(arena, 2 * size + 1);
+    if (digits != NULL)
+        digits[0] = '\0';
     for (size_t i = 0; i < size && digits != NULL; i++)
         snprintf(digits + 2 * i, 3, "%02X", (unsigned char)queue[i]);
     return digits;
@@ -575,7 +577,7 @@ fill_one(struct filling *filling, const struct template *template,
         return skr_list_fill(
             &(struct skr_list_filling){
                 .dialect = messenger->dialect,
-                .arena = &messenger->arena,
+                .arena = &messenger->table.arena,
                 .fill = fill,
                 .layout = filling,
             },
@@ -587,9 +589,9 @@ fill_one(struct filling *filling, const struct template *template,
 bool
 skr_messenger_fill_all(struct skr_messenger *messenger)
 {
-    struct filling filling = {
-        .messenger = messenger,
-        .queue_hex = skr_messenger_hex(&messenger->arena, messenger->queue)};
+    struct filling filling = {.messenger = messenger,
+                              .queue_hex = skr_messenger_hex(
+                                  &messenger->table.arena, messenger->queue)};
     const struct template *own = kinds[messenger->kind].own;
     if (filling.queue_hex == NULL)
         return false;
