@@ -257,14 +257,19 @@ list_one(const struct skr_failed_found *found, void *user,
 }
 
 static enum skr_code
+print_table(const struct skr_report *report, struct skr_error *error)
+{
+    if (skr_report_rows(report) > 0)
+        return skr_report_print(report, skr_terminal_width(stdout), 0, stdout,
+                                error);
+    printf("No failed messages match.\n");
+    return SKR_OK;
+}
+
+static enum skr_code
 print_list(const struct list *list, struct skr_error *error)
 {
-    if (list->count == 0) {
-        printf("No failed messages match.\n");
-        return SKR_OK;
-    }
-    enum skr_code code = skr_report_print(
-        &list->report, skr_terminal_width(stdout), 0, stdout, error);
+    enum skr_code code = print_table(&list->report, error);
     if (code == SKR_OK && list->has_more)
         printf("The newest %llu are shown; --max=N shows more.\n",
                (unsigned long long)list->count);
@@ -411,20 +416,6 @@ group_one(const struct skr_failed_found *found, void *user,
 }
 
 static enum skr_code
-print_groups(const struct groups *groups, struct skr_error *error)
-{
-    if (skr_report_rows(&groups->report) == 0) {
-        printf("No failed messages match.\n");
-        return SKR_OK;
-    }
-    enum skr_code code = skr_report_print(
-        &groups->report, skr_terminal_width(stdout), 0, stdout, error);
-    if (groups->is_full)
-        printf("There are more than %d different errors.\n", MOST_GROUPS);
-    return code;
-}
-
-static enum skr_code
 show_groups(const struct skr_app *app, struct skr_failed_session *session,
             const struct skr_failed_filter *filter, struct skr_error *error)
 {
@@ -435,7 +426,9 @@ show_groups(const struct skr_app *app, struct skr_failed_session *session,
     if (code == SKR_OK && skr_arguments_has(app->arguments, "json"))
         code = skr_report_print_json(&groups.report, error);
     else if (code == SKR_OK)
-        code = print_groups(&groups, error);
+        code = print_table(&groups.report, error);
+    if (groups.is_full && !skr_arguments_has(app->arguments, "json"))
+        printf("There are more than %d different errors.\n", MOST_GROUPS);
     skr_report_fini(&groups.report);
     return code;
 }

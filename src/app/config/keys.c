@@ -507,7 +507,8 @@ static const struct skr_config_key keys[] = {
     KEY("kafka://?topic_by", CHOICE,
         "What a topic is called: `name`, that of the message, or `two_words`, "
         "its first two words.",
-        DEFAULT("name"), .choices = "name or two_words"),
+        DEFAULT("name"), .choices = "name or two_words",
+        .first_choice = SKR_TOPICS_NAME),
     KEY("kafka://?partitioner", CHOICE,
         "Where a key goes: as Java's clients have it, `murmur2`, or Go's "
         "Sarama, `fnv1a`.",

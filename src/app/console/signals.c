@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
@@ -14,7 +15,7 @@
 // A handler can reach only what is static.
 static void (*stop_function)(void *user);
 static void *stop_user;
-static volatile sig_atomic_t is_stop_asked, is_reload_asked;
+static atomic_bool is_stop_asked, is_reload_asked;  // free of locks
 static int wake_fd = -1;
 
 static void
@@ -61,9 +62,9 @@ note(int number)
 {
     int kept = errno;
     if (number == SIGHUP)
-        is_reload_asked = 1;
+        is_reload_asked = true;
     else
-        is_stop_asked = 1;
+        is_stop_asked = true;
     skr_signals_wake();
     errno = kept;
 }
@@ -92,13 +93,11 @@ skr_signals_drain(void)
 bool
 skr_signals_ask_stop(void)
 {
-    return is_stop_asked != 0;
+    return is_stop_asked;
 }
 
 bool
 skr_signals_take_reload(void)
 {
-    bool asked = is_reload_asked != 0;
-    is_reload_asked = 0;
-    return asked;
+    return atomic_exchange(&is_reload_asked, false);
 }

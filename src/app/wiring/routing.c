@@ -188,10 +188,11 @@ read_topic(const struct skr_config_transport *target, struct skr_arena *arena,
         url.path == NULL || url.path[0] == '\0' ? NULL : url.path;
     const char *by = first_of(skr_url_find(&url, "topic_by"),
                               skr_yaml_text(options, "topic_by"), "name");
-    sender->topics = SKR_TOPICS_NAME;
-    if (strcmp(by, "two_words") == 0)
-        sender->topics = SKR_TOPICS_TWO_WORDS;
-    else if (strcmp(by, "name") != 0)
+    unsigned topics = SKR_TOPICS_NAME;
+    if (skr_config_find_choice(skr_config_find_option("kafka", "topic_by"), by,
+                               &topics))
+        sender->topics = (enum skr_topics)topics;
+    else
         code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s: topic_by is name or two_words, not "
                         "'%.40s'",
