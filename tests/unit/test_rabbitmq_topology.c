@@ -49,6 +49,8 @@ test_a_dsn_says_what_there_is(void **state)
          "[binding_keys][1]=l&queues[b][flags]=0",
          "x:fanout? a b! x>a() x>b(k) x>b(l) "},
         {"amqp://h/v/x?queues=a,b&only=b", "x:fanout? b x>b() "},
+        {"amqp://h/v/x?queues=a,b,c&only=b&only=c&only=b",
+         "x:fanout? b c x>b() x>c() "},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_url url;

@@ -364,44 +364,32 @@ read_delay_arguments(const struct skr_url *url, struct rabbit_options *options,
     return code;
 }
 
-static bool
-is_wanted(const struct skr_url *url, const char *name)
-{
-    bool has_choice = false;
-    for (size_t i = 0; i < url->parameter_count; i++) {
-        const struct skr_url_parameter *parameter = &url->parameters[i];
-        if (strcmp(parameter->name, "only") != 0)
-            continue;
-        if (strcmp(parameter->value, name) == 0)
-            return true;
-        has_choice = true;
-    }
-    return !has_choice;
-}
-
+// Those that are wanted go to the front; without a choice all are.
 static enum skr_code
-choose(const struct skr_url *url, struct rabbit_options *options,
+choose(const struct skr_url *url, struct rabbit_topology *topology,
        struct skr_error *error)
 {
-    struct rabbit_queue *found = NULL;
-    size_t all = options->topology.queue_count, kept = 0;
+    struct rabbit_queue *queues = topology->queues;
+    size_t chosen = 0;
     for (size_t i = 0; i < url->parameter_count; i++) {
         const struct skr_url_parameter *parameter = &url->parameters[i];
+        size_t at = 0;
         if (strcmp(parameter->name, "only") != 0)
             continue;
-        enum skr_code code = skr_rabbit_queue_add(
-            options, parameter->value, strlen(parameter->value), &found, error);
-        if (code != SKR_OK)
-            return code;
-        if (options->topology.queue_count > all)
+        while (at < topology->queue_count &&
+               strcmp(queues[at].name, parameter->value) != 0)
+            at++;
+        if (at == topology->queue_count)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "the transport has no queue %.80s",
                             parameter->value);
+        if (at < chosen)
+            continue;
+        const struct rabbit_queue wanted = queues[at];
+        queues[at] = queues[chosen];
+        queues[chosen++] = wanted;
     }
-    for (size_t i = 0; i < all; i++)
-        if (is_wanted(url, options->topology.queues[i].name))
-            options->topology.queues[kept++] = options->topology.queues[i];
-    options->topology.queue_count = kept;
+    topology->queue_count = chosen > 0 ? chosen : topology->queue_count;
     return SKR_OK;
 }
 
@@ -421,7 +409,7 @@ read_queues(const struct skr_url *url, struct rabbit_options *options,
     }
     if (code == SKR_OK)
         code = skr_rabbit_topology_complete(options, error);
-    return code == SKR_OK ? choose(url, options, error) : code;
+    return code == SKR_OK ? choose(url, &options->topology, error) : code;
 }
 
 enum skr_code
