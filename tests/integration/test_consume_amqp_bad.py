@@ -165,6 +165,31 @@ def test_all_of_them_at_once_cost_nobody_else_anything(inbox):
     assert len(failed_reasons(inbox)) == len(BAD)
 
 
+def test_a_flood_is_no_flood_of_dead_letters(inbox):
+    """What a handler cannot take, and what nobody understands: of each so many
+    within a minute. The rest stays where it was, or waits for its retry."""
+    flood, limit = 300, 20
+    inbox.write_config(inbox.config_path.read_text().replace(
+        "        retry_strategy:",
+        f"        failure_limit: {limit}\n        retry_strategy:"))
+    for number in range(flood):
+        inbox.client.publish(
+            "", "orders", b'{"n":99999999999}',
+            headers(**{"X-Message-Id": ("S", identity(10_000 + number))}))
+        inbox.client.publish("", "orders", b'{"n":-1}', {})
+    inbox.client.confirm()
+    consumer = inbox.start("consume", "orders")
+    consumer.wait_for(f"{limit} messages of order.placed failed within")
+    consumer.wait_for(f"{limit} messages of no known kind failed within")
+    assert consumer.stop() == 0, consumer.log()
+    failed = len(failed_reasons(inbox))
+    assert failed == 2 * limit
+    rows = int(inbox.ask("SELECT COUNT(*) FROM messenger_messages"))
+    assert inbox.client.count("orders") + rows == 2 * flood
+    assert len(consumer.events("consumer.failed")) == failed
+    assert len(consumer.events("consumer.trouble")) == 2
+
+
 LARGE = 64 * 1024 * 1024
 
 
