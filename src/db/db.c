@@ -58,9 +58,9 @@ skr_db_keep_number(const struct skr_value *columns, size_t count, void *user,
     return SKR_OK;
 }
 
-enum skr_code
-skr_db_open_to_read(const struct skr_db_ops *ops, const char *url,
-                    struct skr_db **db, struct skr_error *error)
+static enum skr_code
+open_url(const struct skr_db_ops *ops, const char *url, bool may_create,
+         struct skr_db **db, struct skr_error *error)
 {
     struct skr_url parsed = {0};
     enum skr_code code = skr_url_parse(url, &parsed, error);
@@ -72,6 +72,7 @@ skr_db_open_to_read(const struct skr_db_ops *ops, const char *url,
         goto free_url;
     }
     opened->ops = ops;
+    opened->may_create = may_create;
     skr_beat_wait();
     code = ops->open(opened, &parsed, error);
     skr_beat_resume();
@@ -86,11 +87,26 @@ free_url:
 }
 
 enum skr_code
+skr_db_open_to_read(const struct skr_db_ops *ops, const char *url,
+                    struct skr_db **db, struct skr_error *error)
+{
+    return open_url(ops, url, false, db, error);
+}
+
+enum skr_code
 skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
             struct skr_error *error)
 {
+    return skr_db_open_or_create(ops, url, false, db, error);
+}
+
+enum skr_code
+skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
+                      bool may_create, struct skr_db **db,
+                      struct skr_error *error)
+{
     struct skr_db *opened = NULL;
-    enum skr_code code = skr_db_open_to_read(ops, url, &opened, error);
+    enum skr_code code = open_url(ops, url, may_create, &opened, error);
     if (code == SKR_OK && opened->read_only.code != SKR_OK) {
         code = opened->read_only.code;
         if (error != NULL)
@@ -100,31 +116,6 @@ skr_db_open(const struct skr_db_ops *ops, const char *url, struct skr_db **db,
         *db = opened;
     }
     return code;
-}
-
-static enum skr_code
-create(const struct skr_db_ops *ops, const char *url, struct skr_error *error)
-{
-    struct skr_url parsed = {0};
-    enum skr_code code = skr_url_parse(url, &parsed, error);
-    skr_beat_wait();
-    if (code == SKR_OK)
-        code = ops->create(&parsed, error);
-    skr_beat_resume();
-    skr_url_fini(&parsed);
-    return code;
-}
-
-enum skr_code
-skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
-                      bool may_create, struct skr_db **db,
-                      struct skr_error *error)
-{
-    enum skr_code code = skr_db_open(ops, url, db, error);
-    if (code != SKR_MISSING || !may_create)
-        return code;
-    code = create(ops, url, error);
-    return code != SKR_OK ? code : skr_db_open(ops, url, db, error);
 }
 
 enum skr_code
@@ -370,15 +361,6 @@ skr_db_unlock(struct skr_db *db)
         return;
     db->holds_lock = false;
     db->ops->locks->unlock(db);
-}
-
-// The database is made by other means, and the next open() says so.
-enum skr_code
-skr_db_create_nothing(const struct skr_url *url, struct skr_error *error)
-{
-    (void)url;
-    (void)error;
-    return SKR_OK;
 }
 
 enum skr_code

@@ -84,6 +84,7 @@ struct skr_db {
     // Set by a reader that found rows: wait() then looks again soon.
     bool found_rows;
     bool holds_lock;  // by skr_db_lock()
+    bool may_create;  // for open()
     // Where wait() says how it learns of rows, and as whom; set by the owner of
     // the connection, borrowed. NULL: nowhere.
     const struct skr_log *log;
@@ -111,13 +112,11 @@ typedef enum skr_code
 skr_db_check_url_fn(const struct skr_url *url, struct skr_error *error);
 // Where the URL names several hosts: the first of them that can be written; one
 // that can only be read where there is no other. SKR_MISSING: the database
-// itself does not exist, and create() would make it.
+// itself does not exist; where it is a file, and may_create says so, an empty
+// one is made.
 typedef enum skr_code
 skr_db_open_fn(struct skr_db *db, const struct skr_url *url,
                struct skr_error *error);
-// Makes an empty database; harmless when there is one.
-typedef enum skr_code
-skr_db_create_fn(const struct skr_url *url, struct skr_error *error);
 // Safe after an open() that failed; rolls back and frees locks.
 typedef void skr_db_close_fn(struct skr_db *db);
 
@@ -237,7 +236,7 @@ struct skr_lock_ops {
 struct skr_db_ops {
     const char *scheme;  // "mysql", "pgsql", "sqlite"
     size_t size;         // of the driver's struct; allocated zeroed
-    bool is_file;        // a database is one, which create() makes
+    bool is_file;        // a database is one
     // For our own connection: statements are prepared once per text.
     const struct skr_tx_ops *tx;
 
@@ -245,7 +244,6 @@ struct skr_db_ops {
     skr_exposure_fn *exposure;
     const struct skr_url_files *files;
     skr_db_open_fn *open;
-    skr_db_create_fn *create;
     skr_db_close_fn *close;
     skr_db_begin_fn *begin;
     skr_db_commit_fn *commit;
@@ -258,7 +256,6 @@ struct skr_db_ops {
 };
 
 // For a driver that has nothing to do there.
-skr_db_create_fn skr_db_create_nothing;
 skr_db_follow_fn skr_db_follow_nothing;
 skr_db_plan_by_index_fn skr_db_plan_nothing;
 skr_db_advise_fn skr_db_advise_nothing;

@@ -108,6 +108,20 @@ count_members(struct skr_mysql *mysql, const char *gate, const char *kind,
                           error);
 }
 
+// The first lock of a kind that is free. Beyond the last one none is taken.
+static enum skr_code
+take_number(struct skr_mysql *mysql, const char *base, const char *kind,
+            char name[SKR_MYSQL_LOCK_NAME_SIZE], bool *is_taken,
+            struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < MOST_MEMBERS && code == SKR_OK && !*is_taken; i++) {
+        name_member(base, kind, i, name);
+        code = get_lock(mysql, name, 0, is_taken, error);
+    }
+    return code;
+}
+
 // From within the gate: becomes a member, whose lock replaces the gate's name.
 static enum skr_code
 become_member(struct skr_mysql *mysql, const char *gate,
@@ -115,12 +129,10 @@ become_member(struct skr_mysql *mysql, const char *gate,
               struct skr_error *error)
 {
     bool granted = false;
-    for (size_t i = 0; i < MOST_MEMBERS; i++) {
-        name_member(gate, kinds_of_members[mode], i, member);
-        enum skr_code code = get_lock(mysql, member, 0, &granted, error);
-        if (code != SKR_OK || granted)
-            return code;
-    }
+    enum skr_code code = take_number(mysql, gate, kinds_of_members[mode],
+                                     member, &granted, error);
+    if (code != SKR_OK || granted)
+        return code;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                     "%d connections share this queue already, which is the "
                     "most that there can be on MariaDB and MySQL",
@@ -318,31 +330,17 @@ mysql_holder(struct skr_db *db, const char *name, char holder[SKR_HOLDER_SIZE],
     return code;
 }
 
-// The first number that is free. Beyond the last one nothing is shown.
-static enum skr_code
-take_number(struct skr_mysql *mysql, const char *base, struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < MOST_MEMBERS && code == SKR_OK && !mysql->attends;
-         i++) {
-        char name[SKR_MYSQL_LOCK_NAME_SIZE];
-        name_member(base, attendant, i, name);
-        code = get_lock(mysql, name, 0, &mysql->attends, error);
-    }
-    return code;
-}
-
 static enum skr_code
 mysql_attend(struct skr_db *db, const char *name, struct skr_error *error)
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
-    char base[SKR_MYSQL_LOCK_NAME_SIZE];
+    char base[SKR_MYSQL_LOCK_NAME_SIZE], number[SKR_MYSQL_LOCK_NAME_SIZE];
     if (db->is_cluster || mysql->attends)
         return SKR_OK;
     enum skr_code code = find_name(mysql, name, base, error);
     if (code != SKR_OK)
         return code;
-    return take_number(mysql, base, error);
+    return take_number(mysql, base, attendant, number, &mysql->attends, error);
 }
 
 static enum skr_code

@@ -821,7 +821,6 @@ const struct skr_db_ops skr_mysql_db = {
     .exposure = find_exposure,
     .files = &files,
     .open = open_database,
-    .create = skr_db_create_nothing,
     .close = close_database,
     .begin = begin,
     .commit = commit,

@@ -693,7 +693,6 @@ const struct skr_db_ops skr_pgsql_db = {
     .exposure = find_exposure,
     .files = &files,
     .open = pgsql_open,
-    .create = skr_db_create_nothing,
     .close = pgsql_close,
     .begin = pgsql_begin,
     .commit = pgsql_commit,

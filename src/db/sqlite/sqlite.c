@@ -148,10 +148,27 @@ plain_path(const char *given)
 }
 
 static int
-open_path(const char *path, sqlite3 **connection)
+open_path(const char *path, int flags, sqlite3 **connection)
 {
     return sqlite3_open_v2(path, connection,
-                           SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+                           SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | flags,
+                           NULL);
+}
+
+enum { CREATE_TIMEOUT_MS = 5000 };
+
+// The file appears with the first access, which may meet that of another
+// process that does the same.
+static int
+create_file(const char *path, sqlite3 **connection)
+{
+    int native = open_path(path, SQLITE_OPEN_CREATE, connection);
+    if (native == SQLITE_OK)
+        native = sqlite3_busy_timeout(*connection, CREATE_TIMEOUT_MS);
+    if (native == SQLITE_OK)
+        native =
+            sqlite3_exec(*connection, "PRAGMA user_version", NULL, NULL, NULL);
+    return native;
 }
 
 // Another process made the file just after it was looked for. What SQLite
@@ -173,11 +190,16 @@ open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
     if (path == NULL)
         return skr_fail_memory(error);
     enum skr_code code = SKR_OK;
-    int native = open_path(path, &sqlite->connection);
+    int native = open_path(path, 0, &sqlite->connection);
     bool was_missing = native == SQLITE_CANTOPEN && is_missing(path);
+    if (was_missing && sqlite->db.may_create) {
+        sqlite3_close(sqlite->connection);
+        native = create_file(path, &sqlite->connection);
+        was_missing = native == SQLITE_CANTOPEN && is_missing(path);
+    }
     if (!was_missing && came_too_early(path, native, sqlite->connection)) {
         sqlite3_close(sqlite->connection);
-        native = open_path(path, &sqlite->connection);
+        native = open_path(path, 0, &sqlite->connection);
     }
     if (native != SQLITE_OK) {
         code = fail_open(path, native, was_missing, sqlite->connection, error);
@@ -190,34 +212,6 @@ open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "SQLite %s: the path cannot be resolved", path);
 free_path:
-    free(path);
-    return code;
-}
-
-enum { CREATE_TIMEOUT_MS = 5000 };
-
-static enum skr_code
-sqlite_create(const struct skr_url *url, struct skr_error *error)
-{
-    enum skr_code code = check_url(url, error);
-    if (code != SKR_OK)
-        return code;
-    char *path = plain_path(url->path);
-    if (path == NULL)
-        return skr_fail_memory(error);
-    sqlite3 *connection = NULL;
-    int native = sqlite3_open_v2(
-        path, &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
-    // The file appears with the first access, which may meet that of another
-    // process that does the same.
-    if (native == SQLITE_OK)
-        native = sqlite3_busy_timeout(connection, CREATE_TIMEOUT_MS);
-    if (native == SQLITE_OK)
-        native =
-            sqlite3_exec(connection, "PRAGMA user_version", NULL, NULL, NULL);
-    if (native != SQLITE_OK)
-        code = fail_open(path, native, is_missing(path), connection, error);
-    sqlite3_close(connection);
     free(path);
     return code;
 }
@@ -514,7 +508,6 @@ const struct skr_db_ops skr_sqlite_db = {
     .exposure = skr_exposure_none,
     .files = &files,
     .open = sqlite_open,
-    .create = sqlite_create,
     .close = sqlite_close,
     .begin = sqlite_begin,
     .commit = sqlite_commit,
