@@ -123,7 +123,7 @@ is_needed(const struct skr_json *partition)
 }
 
 // Of a cluster with ten thousand partitions the text has megabytes, and a tree
-// would take forty times as much: each partition is a tree of its own.
+// would take six times as much: each partition is a tree of its own.
 struct reading {
     struct skr_arena arena;
     struct skr_json *brokers, *group;
