@@ -393,13 +393,11 @@ def test_configurations_in_guides_load(shop, page):
         shop.write_config(complete(text))
         checked = shop.run("config", "check",
                            environment={"DATABASE_URL": "sqlite:///shop.db"})
+        assert checked.returncode == 0, checked.stdout
         # Symfony's own file lacks what it keeps in code, and nothing else.
         if "framework:" in text:
-            assert checked.returncode == 3
             assert "transports.outbox.relay_to is missing" in checked.stdout
-            assert checked.stdout.endswith("\n1 mistake, 0 warnings\n")
-        else:
-            assert checked.returncode == 0, checked.stdout
+            assert checked.stdout.endswith(", 1 warning\n")
 
 
 def test_typed_messages_compile(tmp_path):

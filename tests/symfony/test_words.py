@@ -6,6 +6,34 @@ import pathlib
 import pytest
 
 DOCUMENTED = pathlib.Path(__file__).with_name("messenger.yaml").read_text()
+# As a new project has it.
+NEW_PROJECT = r"""
+framework:
+    messenger:
+        failure_transport: failed
+
+        transports:
+            async:
+                dsn: '%env(MESSENGER_TRANSPORT_DSN)%'
+                options:
+                    use_notify: true
+                    check_delayed_interval: 60000
+                retry_strategy:
+                    max_retries: 3
+                    multiplier: 2
+            failed: 'doctrine://default?queue_name=failed'
+            # sync: 'sync://'
+
+        default_bus: messenger.bus.default
+
+        buses:
+            messenger.bus.default: []
+
+        routing:
+            Symfony\Component\Mailer\Messenger\SendEmailMessage: async
+            Symfony\Component\Notifier\Message\ChatMessage: async
+            Symfony\Component\Notifier\Message\SmsMessage: async
+"""
 IGNORED = {
     "--bus=command.bus": "--bus is ignored",
     "--no-reset": "--no-reset is ignored",
@@ -35,6 +63,28 @@ def test_the_documented_file_is_read_with_warnings(shop):
     shop.check("messenger:setup-transports", "async")
     assert "async" in shop.check("messenger:stats", "async")
     assert (shop.folder / "shop.db").exists()
+
+
+@pytest.mark.parametrize("dsn, words", [
+    ("doctrine://default?auto_setup=0", ["async.relay_to is missing"]),
+    ("amqp://guest:guest@localhost:5672/%2f/messages",
+     ["the option 'use_notify' means nothing to amqp://"]),
+    ("redis://localhost:6379/messages", ["redis:// is unknown"]),
+    ("sync://", ["sync://"])])
+def test_the_file_of_a_new_project_is_read_with_warnings(shop, dsn, words):
+    file = shop.folder / "config/packages/messenger.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(NEW_PROJECT)
+    (shop.folder / "var").mkdir()
+    shop.environment.update(
+        DATABASE_URL="sqlite:///%kernel.project_dir%/var/data.db",
+        MESSENGER_TRANSPORT_DSN=dsn)
+    said = shop.check("config", "check", "--config", str(file))
+    for word in (*words, "buses", "default_bus", "routing"):
+        assert any(word in line and "warning" in line
+                   for line in said.splitlines()), f"{word}:\n{said}"
+    shop.check("setup", "failed", "--config", str(file))
+    assert (shop.folder / "var/data.db").exists()
 
 
 def test_what_only_postgresql_knows_may_stand_in_a_dsn(shop):

@@ -46,7 +46,7 @@ test_every_key_reaches_its_place(void **state)
     assert_int_equal(config->transport_count, 3);
     const struct skr_config_transport *outbox = &config->transports[0];
     assert_string_equal(outbox->name, "outbox");
-    assert_int_equal(outbox->line, 4);
+    assert_int_equal(outbox->source.line, 4);
     assert_int_equal(outbox->kind, SKR_TRANSPORT_OUTBOX);
     assert_ptr_equal(outbox->database, &config->databases[0]);
     // The DSN wins over the options.

@@ -61,6 +61,14 @@ find_reused_ids(const struct skr_config *config,
     return code == SKR_REFUSED ? code : SKR_OK;
 }
 
+// Symfony's section says nothing of it: its own workers may consume it.
+static bool
+is_of_symfony(const struct skr_config_transport *transport)
+{
+    return strncmp(transport->source.path, "framework.",
+                   strlen("framework.")) == 0;
+}
+
 // Tables that must not be read, as an id of theirs is used again, and outboxes
 // from which nothing goes anywhere. To load a file with one of these is no
 // mistake: a Symfony worker may consume it.
@@ -69,20 +77,24 @@ check_transports(const struct skr_config *config, struct tally *tally)
 {
     for (size_t i = 0; i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
+        enum skr_config_severity severity = SKR_CONFIG_MISTAKE;
         struct skr_error error = {0};
-        if (find_reused_ids(config, transport, &error) != SKR_OK)
-            skr_error_prefix(&error, "transports.%s", transport->name);
-        else if (transport->kind == SKR_TRANSPORT_OUTBOX &&
-                 transport->relay_to == NULL &&
-                 !skr_transport_is_failure(config, transport))
+        if (find_reused_ids(config, transport, &error) != SKR_OK) {
+            skr_error_prefix(&error, "%s", transport->source.path);
+        } else if (transport->kind == SKR_TRANSPORT_OUTBOX &&
+                   transport->relay_to == NULL &&
+                   !skr_transport_is_failure(config, transport)) {
             skr_fail(&error, SKR_INVALID, SKR_GIVE_UP,
-                     "transports.%s.relay_to is missing: nothing takes the "
-                     "messages of this outbox; name a transport such as "
-                     "queue:// or amqp://",
-                     transport->name);
-        else
+                     "%s.relay_to is missing: nothing takes the messages of "
+                     "this outbox; name a transport such as queue:// or "
+                     "amqp://",
+                     transport->source.path);
+            if (is_of_symfony(transport))
+                severity = SKR_CONFIG_WARNING;
+        } else {
             continue;
-        print_report(tally, SKR_CONFIG_MISTAKE, config->path, transport->line,
+        }
+        print_report(tally, severity, config->path, transport->source.line,
                      error.text);
     }
 }

@@ -33,7 +33,7 @@ place_in(struct skr_config_reader *reader,
             skr_config_text(reader, "%s.%s%s%s",
                             given(reader, "transports")->path, transport->name,
                             entry == NULL ? "" : ".", entry == NULL ? "" : key),
-        .line = entry == NULL ? transport->line : entry->line,
+        .line = entry == NULL ? transport->source.line : entry->line,
     };
 }
 

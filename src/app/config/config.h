@@ -59,9 +59,15 @@ struct skr_config_deduplication {
     bool reads_default;
 };
 
+// Where something stands in the file.
+struct skr_config_source {
+    const char *path;  // of its key: transports.NAME, or in Symfony's section
+    int line;
+};
+
 struct skr_config_transport {
     const char *name;
-    int line;  // where it stands in the file
+    struct skr_config_source source;
     // As it is written there, %env()% filled in: options of a scheme that the
     // table of keys does not know are found here.
     const struct skr_yaml_node *node;

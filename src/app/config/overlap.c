@@ -208,7 +208,7 @@ refuse(struct skr_config_reader *reader, const struct skr_config_transport *a,
     const struct skr_config_transport *clash = find_clash(reader->config, a, b);
     struct skr_config_place place = {
         .path = skr_config_text(reader, "transports.%s", b->name),
-        .line = b->line,
+        .line = b->source.line,
     };
     skr_config_mistake(reader, &place,
                        "%s transport '%s', and both record what they handled "

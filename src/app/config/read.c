@@ -349,7 +349,8 @@ read_transport(struct skr_config_reader *reader,
 {
     struct skr_config_transport *transport = place->target;
     struct skr_config_place dsn = *place;
-    transport->line = place->line;
+    transport->source =
+        (struct skr_config_source){.path = place->path, .line = place->line};
     transport->node = node;
     transport->kind = SKR_TRANSPORT_OTHER;
     transport->scheme = "";
