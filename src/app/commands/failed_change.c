@@ -528,22 +528,17 @@ says_which(struct skr_app *app, enum skr_exit *exit_code)
     bool all = skr_arguments_has(app->arguments, "all");
     skr_failed_filter_read(app->arguments, &filter);
     bool filters = !skr_failed_filter_is_empty(&filter);
-    if (skr_failed_read_ids(app->arguments, ids, &count, &error) != SKR_OK) {
-        *exit_code = skr_app_usage(app, "%s", error.text);
-        return false;
-    }
-    if (count == 0 && !all && !filters) {
-        *exit_code =
-            skr_app_usage(app, "which messages? Give their numbers, a filter "
-                               "such as --transport, or --all");
-        return false;
-    }
-    if (count > 0 && (all || filters)) {
-        *exit_code =
-            skr_app_usage(app, "numbers and filters exclude each other");
-        return false;
-    }
-    return true;
+    const char *mistake = NULL;
+    if (skr_failed_read_ids(app->arguments, ids, &count, &error) != SKR_OK)
+        mistake = error.text;
+    else if (count == 0 && !all && !filters)
+        mistake = "which messages? Give their numbers, a filter such as "
+                  "--transport, or --all";
+    else if (count > 0 && (all || filters))
+        mistake = "numbers and filters exclude each other";
+    if (mistake != NULL)
+        *exit_code = skr_app_usage(app, "%s", mistake);
+    return mistake == NULL;
 }
 
 enum skr_exit
