@@ -58,7 +58,7 @@ SKR_MUST_CHECK enum skr_code
 skr_source_fetch(struct skr_source *source,
                  const struct skr_source_request *request, int64_t row,
                  struct skr_batch *batch, struct skr_error *error);
-// The first rows of partitions, as read_partitions() says.
+// The first rows of partitions, as read() of struct skr_partition_ops says.
 SKR_MUST_CHECK enum skr_code
 skr_source_fetch_partitions(struct skr_source *source,
                             const struct skr_source_request *request,
