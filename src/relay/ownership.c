@@ -246,7 +246,8 @@ begin(struct skr_ownership *ownership, struct skr_db *db,
     ownership->db = db;
     ownership->is_locked = false;
     ownership->shards = (struct shards){.is_changing = false};
-    return table->source->lock_name(table, db, ownership->lock_name, error);
+    return skr_store_name_lock(db, table->name, table->queue,
+                               ownership->lock_name, error);
 }
 
 enum skr_code

@@ -366,13 +366,20 @@ take_batch(struct skr_session *session, bool is_ahead,
 }
 
 // A row that cannot be claimed comes alone.
-static void
-park_unclaimed(struct skr_session *session, struct skr_batch *batch)
+static enum skr_code
+park_unclaimed(struct skr_session *session, struct skr_batch *batch,
+               struct skr_error *error)
 {
     if (batch->count != 1 || batch->items[0].write != SKR_WRITE_REFUSED)
-        return;
-    skr_settler_park(session->settler, &batch->items[0]);
+        return SKR_OK;
+    enum skr_code code = SKR_OK;
+    if (!skr_settler_park(session->settler, &batch->items[0]))
+        code = skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
+                        "too many rows cannot be claimed, as relay.row_parked "
+                        "says: %s",
+                        batch->items[0].refusal);
     skr_batch_clear(batch);
+    return code;
 }
 
 // A row that is asked for by name is the head of its partition, unless
@@ -387,7 +394,8 @@ fetch_probe(struct skr_session *session, struct skr_flight_batch *batch,
     bool has_rows = false;
     enum skr_code code =
         skr_source_fetch(session->source, request, row, read, error);
-    park_unclaimed(session, read);
+    if (code == SKR_OK)
+        code = park_unclaimed(session, read, error);
     if (code == SKR_OK && read->count > 0 && skr_has_order(&read->items[0]) &&
         skr_sequencer_chain(
             &dispatcher->sequencer,
@@ -536,7 +544,8 @@ read_on(struct skr_session *session, struct skr_flight_batch **batch,
         return SKR_OK;
     enum skr_code code =
         skr_source_next(session->source, &request, &taken->job.batch, error);
-    park_unclaimed(session, &taken->job.batch);
+    if (code == SKR_OK)
+        code = park_unclaimed(session, &taken->job.batch, error);
     if (code != SKR_OK) {
         skr_flight_free(taken);
         return code;
@@ -855,8 +864,8 @@ attend(struct skr_session *session)
         code = skr_db_open(settings->database, settings->database_url,
                            &session->attending, NULL);
     if (code == SKR_OK)
-        code = settings->table->source->lock_name(
-            settings->table, session->attending, lock_name, NULL);
+        code = skr_store_name_lock(session->attending, settings->table->name,
+                                   settings->table->queue, lock_name, NULL);
     if (code != SKR_OK)
         return code;
     skr_store_name_attendance(lock_name, SKR_ATTEND_WAITING, name);

@@ -463,11 +463,14 @@ note_refusal(struct skr_settler *settler, const struct skr_batch_item *item)
     return skr_parked_add(settler->parked, row);
 }
 
-void
+bool
 skr_settler_park(struct skr_settler *settler, const struct skr_batch_item *item)
 {
-    if (note_refusal(settler, item))
-        log_refusal(settler, item);
+    size_t known = settler->parked->count;
+    if (!note_refusal(settler, item))
+        return true;
+    log_refusal(settler, item);
+    return settler->parked->count > known;
 }
 
 // Parks a row that was refused, or takes one out that no longer is. True: its

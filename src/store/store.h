@@ -26,6 +26,7 @@ struct skr_store {
     const struct skr_source_ops *source;  // reads what is to be published
     const struct skr_settle_ops *settle;  // writes what became of that
     struct skr_arena arena;               // all texts
+    const char *name, *queue;             // "": the table has one queue
 
     const struct skr_partition_ops *partitions;  // rows of a key have an order
     const struct skr_lease_ops *leases;          // rows are claimed one by one
@@ -134,18 +135,10 @@ struct skr_admin_ops {
                            struct skr_error *error);
 };
 
-enum { SKR_LOCK_NAME_SIZE = 32 };
-
 struct skr_source_ops {
     // A row that waits holds back later ones of its key, as soon as that is
     // written and read by open().
     bool keeps_keys;
-    // The name of the lock of the relay that works the queue. Tables of one
-    // name in several schemas have several, and a table has one, however it is
-    // found.
-    enum skr_code (*lock_name)(const struct skr_store *table, struct skr_db *db,
-                               char name[SKR_LOCK_NAME_SIZE],
-                               struct skr_error *error);
     // Makes a reader at the beginning of the queue. derives_ids: rows without
     // an id get one that is always the same. The store and db are borrowed
     // until it is given to free().
@@ -346,7 +339,9 @@ struct skr_diagnosis_ops {
                           int *hours, struct skr_error *error);
 };
 
-// What lock_name() gives for a queue of a table.
+enum { SKR_LOCK_NAME_SIZE = 32 };
+// The name of the lock of the relay that works a queue. Tables of one name in
+// several schemas have several, and a table has one, however it is found.
 SKR_MUST_CHECK enum skr_code
 skr_store_name_lock(struct skr_db *db, const char *table, const char *queue,
                     char name[SKR_LOCK_NAME_SIZE], struct skr_error *error);

@@ -227,7 +227,8 @@ static bool
 may_work_queue(const struct skr_store *table, struct skr_db *db)
 {
     char name[SKR_LOCK_NAME_SIZE];
-    assert_int_equal(table->source->lock_name(table, db, name, NULL), SKR_OK);
+    assert_int_equal(
+        skr_store_name_lock(db, table->name, table->queue, name, NULL), SKR_OK);
     assert_int_equal(skr_db_lock(db, name, SKR_LOCK_ALONE, -1, 0, NULL),
                      SKR_OK);
     return db->holds_lock;

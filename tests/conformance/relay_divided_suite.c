@@ -222,8 +222,9 @@ test_one_who_has_the_queue_to_himself_keeps_others_out(void **state)
     struct skr_db *holder = skr_test_connect(&fixture->database);
     const struct skr_store *table = fixture->options.table;
     char name[SKR_LOCK_NAME_SIZE];
-    assert_int_equal(table->source->lock_name(table, holder, name, NULL),
-                     SKR_OK);
+    assert_int_equal(
+        skr_store_name_lock(holder, table->name, table->queue, name, NULL),
+        SKR_OK);
     assert_int_equal(skr_db_lock(holder, name, SKR_LOCK_ALONE, -1, 1000, NULL),
                      SKR_OK);
     assert_true(holder->holds_lock);

@@ -164,9 +164,9 @@ take_lock(struct fixture *fixture)
 {
     struct skr_db *other = skr_test_connect(&fixture->database);
     char name[SKR_LOCK_NAME_SIZE];
-    assert_int_equal(
-        fixture->table->source->lock_name(fixture->table, other, name, NULL),
-        SKR_OK);
+    assert_int_equal(skr_store_name_lock(other, fixture->table->name,
+                                         fixture->table->queue, name, NULL),
+                     SKR_OK);
     for (int i = 0; !other->holds_lock && i < 20; i++) {
         skr_test_break_lock(&fixture->database, name);
         assert_int_equal(skr_db_lock(other, name, SKR_LOCK_ALONE, -1, 50, NULL),

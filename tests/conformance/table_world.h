@@ -136,7 +136,8 @@ may_work_queue(const struct skr_store *table, struct skr_db *db)
 {
     char name[SKR_LOCK_NAME_SIZE];
     struct skr_error error = {0};
-    if (table->source->lock_name(table, db, name, &error) != SKR_OK ||
+    if (skr_store_name_lock(db, table->name, table->queue, name, &error) !=
+            SKR_OK ||
         skr_db_lock(db, name, SKR_LOCK_ALONE, -1, 0, &error) != SKR_OK)
         fail_msg("%s", error.text);
     return db->holds_lock;

@@ -112,8 +112,9 @@ static enum skr_code
 attend(struct queue_broker *broker, struct skr_error *error)
 {
     char lock_name[SKR_LOCK_NAME_SIZE], name[SKR_LOCK_NAME_SIZE];
-    enum skr_code code = broker->table->source->lock_name(
-        broker->table, broker->db, lock_name, error);
+    enum skr_code code =
+        skr_store_name_lock(broker->db, broker->table->name,
+                            broker->table->queue, lock_name, error);
     if (code != SKR_OK)
         return code;
     skr_store_name_attendance(lock_name, SKR_ATTEND_CONSUMING, name);

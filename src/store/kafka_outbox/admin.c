@@ -115,7 +115,7 @@ skr_kafka_outbox_clean(const struct skr_store *table,
     return skr_cleaning_run(
         cleaning, db,
         &(struct skr_cleaning_source){
-            .table = outbox->name,
+            .table = outbox->table.name,
             .find_sql = skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_FIND_OLD),
             .count_sql = skr_kafka_outbox_sql(outbox, KAFKA_OUTBOX_COUNT_OLD),
             .remove = skr_cleaning_remove_rows,

@@ -63,13 +63,13 @@ outbox_setup(const struct skr_store *table, struct skr_db *db,
 {
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
     const struct skr_schema_target target = {outbox->dialect, db, each, user};
-    const struct skr_word words[] = {{"table", outbox->name}};
+    const struct skr_word words[] = {{"table", outbox->table.name}};
     struct skr_arena arena = {0};
     bool is_there = false;
     enum skr_code code = SKR_OK;
     if (db != NULL)
-        code =
-            skr_schema_has_table(skr_db_tx(db), outbox->name, &is_there, error);
+        code = skr_schema_has_table(skr_db_tx(db), outbox->table.name,
+                                    &is_there, error);
     const char *sql =
         skr_sql_fill(outbox->dialect, &arena, add_version_sql, words, 1);
     if (code == SKR_OK && sql == NULL)
@@ -81,7 +81,7 @@ outbox_setup(const struct skr_store *table, struct skr_db *db,
                                          : &own_migrations_schema,
                                 outbox->migrations, &target, error);
     if (code == SKR_OK)
-        code = skr_schema_write(&schema, outbox->name, &target, error);
+        code = skr_schema_write(&schema, outbox->table.name, &target, error);
     if (code == SKR_OK)
         code = each(sql, user, error);
     skr_arena_fini(&arena);
@@ -92,15 +92,14 @@ static enum skr_code
 outbox_complete(const struct skr_store *table, struct skr_db *db,
                 skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
-    return skr_schema_complete(&schema, db, skr_kafka_outbox_of(table)->name,
-                               each, user, error);
+    return skr_schema_complete(&schema, db, table->name, each, user, error);
 }
 
 static enum skr_code
 outbox_check(const struct skr_store *table, struct skr_db *db,
              struct skr_error *error)
 {
-    const char *name = skr_kafka_outbox_of(table)->name;
+    const char *name = table->name;
     const struct skr_needs needs = {
         .table = name,
         .columns = "id, batch_id, push_started_at, push_completed_at, topic, "
@@ -123,7 +122,7 @@ skr_kafka_outbox_find_maker(const struct skr_store *table, struct skr_db *db,
     const struct skr_kafka_outbox *outbox = skr_kafka_outbox_of(table);
     struct skr_tx tx = skr_db_tx(db);
     enum skr_code code =
-        skr_schema_has_table(tx, outbox->name, is_there, error);
+        skr_schema_has_table(tx, outbox->table.name, is_there, error);
     // A column of the table of what was made tells.
     if (code == SKR_OK)
         code = skr_schema_has_column(tx, outbox->migrations, "made_by", is_ours,
@@ -143,7 +142,7 @@ outbox_notify(const struct skr_store *table, struct skr_db *db, bool wanted,
     (void)user;
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                     "table %s: a kafka_outbox tells nothing of new rows",
-                    skr_kafka_outbox_of(table)->name);
+                    table->name);
 }
 
 static const struct skr_admin_ops outbox_admin = {
@@ -173,10 +172,11 @@ skr_kafka_outbox_new(const struct skr_kafka_outbox_options *options,
     made->takes_over = options->takes_over;
     made->publishes_tombstones = options->publishes_tombstones;
     made->lease_s = KAFKA_OUTBOX_LEASE_S;
-    made->name = skr_arena_text(&made->table.arena, name, strlen(name));
+    made->table.queue = "";
+    made->table.name = skr_arena_text(&made->table.arena, name, strlen(name));
     made->migrations =
         skr_arena_format(&made->table.arena, "%s_schema_migrations", name);
-    if (made->name == NULL || made->migrations == NULL ||
+    if (made->table.name == NULL || made->migrations == NULL ||
         !skr_kafka_outbox_fill(made)) {
         skr_store_free(&made->table);
         return skr_fail_memory(error);

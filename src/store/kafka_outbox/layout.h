@@ -65,7 +65,6 @@ enum kafka_outbox_sql {
 struct skr_kafka_outbox {
     struct skr_store table;
     const struct skr_dialect *dialect;
-    const char *name;
     const char *migrations;  // the table of what was made
     bool marks;
     bool takes_over;

@@ -674,7 +674,8 @@ read_next(struct skr_reader *reader, const struct skr_read *read,
         .max_rows =
             read->max_rows < batch->capacity ? read->max_rows : batch->capacity,
     };
-    enum skr_code code = db->ops->follow(db, reading.outbox->name, "", error);
+    enum skr_code code =
+        db->ops->follow(db, reading.outbox->table.name, "", error);
     if (code != SKR_OK)
         return code;
     reading.found = calloc(reading.max_rows, sizeof(*reading.found));
@@ -704,17 +705,8 @@ read_next(struct skr_reader *reader, const struct skr_read *read,
     return SKR_OK;
 }
 
-static enum skr_code
-lock_name(const struct skr_store *table, struct skr_db *db,
-          char name[SKR_LOCK_NAME_SIZE], struct skr_error *error)
-{
-    return skr_store_name_lock(db, skr_kafka_outbox_of(table)->name, "", name,
-                               error);
-}
-
 const struct skr_source_ops skr_kafka_outbox_source = {
     .keeps_keys = true,
-    .lock_name = lock_name,
     .open = open_reader,
     .read = read_next,
     .status = status_of,

@@ -134,7 +134,7 @@ fill(void *layout, const char *sql_template, const char *ids,
 {
     struct skr_kafka_outbox *outbox = layout;
     const struct skr_word words[] = {
-        {"table", outbox->name},
+        {"table", outbox->table.name},
         {"ids", ids},
         {"id_rows", id_rows},
         {"or_others", outbox->takes_over

@@ -149,8 +149,8 @@ skr_messenger_append(const struct skr_store *table, struct skr_tx tx,
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_queue_place place = {
-        .table = messenger->name,
-        .queue = queue == NULL ? messenger->queue : queue,
+        .table = messenger->table.name,
+        .queue = queue == NULL ? messenger->table.queue : queue,
         .time_zone = messenger->zone.name};
     return skr_messenger_insert(tx, &place, rows, count, error);
 }

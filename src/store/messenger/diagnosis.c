@@ -35,7 +35,7 @@ find_skew(const struct skr_store *table, struct skr_db *db, int *hours,
     struct skr_row row = {.arena = &arena, .columns = columns, .count = 2};
     enum skr_code code =
         skr_sql_row(skr_db_tx(db), skr_messenger_sql(messenger, SKR_SQL_NEWEST),
-                    skr_values("%s", messenger->queue), &row, error);
+                    skr_values("%s", messenger->table.queue), &row, error);
     *hours = 0;
     if (code == SKR_OK && row.found) {
         int64_t ahead_us = 0;
@@ -54,7 +54,7 @@ count_foreign(const struct skr_store *table, struct skr_db *db, uint64_t *count,
     int64_t number = 0;
     enum skr_code code = skr_sql_number(
         skr_db_tx(db), skr_messenger_sql(messenger, SKR_SQL_COUNT_PHP),
-        skr_values("%s", messenger->queue), &number, error);
+        skr_values("%s", messenger->table.queue), &number, error);
     if (code == SKR_OK) {
         *count = (uint64_t)number;
         *cure = "these rows are PHP-serialised and stay for the Symfony "

@@ -120,7 +120,7 @@ skr_messenger_store_failed(const struct skr_store *table, struct skr_tx tx,
     const struct skr_messenger *messenger = skr_messenger_of(table);
     if (messenger->failed_table == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "table %s has no failed table", messenger->name);
+                        "table %s has no failed table", messenger->table.name);
     struct skr_text json = {0};
     const char *queue = NULL;
     enum skr_code code = encode_body(arena, message, error);

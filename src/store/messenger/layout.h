@@ -26,8 +26,6 @@ struct skr_messenger {
     struct skr_store table;
     const struct skr_dialect *dialect;
     const struct skr_names *names;
-    const char *name;
-    const char *queue;
     const char *transport;
     const char *failed_table;  // NULL: none
     const char *failed_queue;  // for rows that Symfony can decode

@@ -87,7 +87,7 @@ static enum skr_code
 give(const struct skr_messenger *messenger, const char *sql_template,
      skr_sql_text_fn *each, void *user, struct skr_error *error)
 {
-    const struct skr_word words[] = {{"table", messenger->name}};
+    const struct skr_word words[] = {{"table", messenger->table.name}};
     struct skr_arena arena = {0};
     const char *sql =
         skr_sql_fill(messenger->dialect, &arena, sql_template, words, 1);
@@ -104,11 +104,11 @@ messenger_setup(const struct skr_store *table, struct skr_db *db,
     const struct skr_messenger *messenger = skr_messenger_of(table);
     const struct skr_schema_target target = {messenger->dialect, db, each,
                                              user};
-    enum skr_code code = skr_schema_write(&kinds[messenger->kind].schema,
-                                          messenger->name, &target, error);
+    enum skr_code code = skr_schema_write(
+        &kinds[messenger->kind].schema, messenger->table.name, &target, error);
     if (code == SKR_OK && messenger->failed_table != NULL &&
         !skr_sql_same_table(messenger->dialect, messenger->failed_table,
-                            messenger->name))
+                            messenger->table.name))
         code = skr_schema_write(&kinds[SKR_QUEUE_PLAIN].schema,
                                 messenger->failed_table, &target, error);
     if (code == SKR_OK)
@@ -126,7 +126,7 @@ messenger_complete(const struct skr_store *table, struct skr_db *db,
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
     return skr_schema_complete(&kinds[messenger->kind].schema, db,
-                               messenger->name, each, user, error);
+                               messenger->table.name, each, user, error);
 }
 
 enum skr_code
@@ -204,7 +204,8 @@ enum skr_code
 skr_messenger_follow(const struct skr_messenger *messenger, struct skr_db *db,
                      struct skr_error *error)
 {
-    return db->ops->follow(db, messenger->name, messenger->queue, error);
+    return db->ops->follow(db, messenger->table.name, messenger->table.queue,
+                           error);
 }
 
 // By the first columns of the indexes there are: which statements find their
@@ -219,13 +220,13 @@ skr_messenger_learn(const struct skr_messenger *messenger, struct skr_db *db,
     struct skr_tx tx = skr_db_tx(db);
     bool by_time = false, by_queue = false, by_claim = false;
     enum skr_code code = skr_schema_has_index(
-        tx, messenger->name, "available_at", NULL, &by_time, error);
+        tx, messenger->table.name, "available_at", NULL, &by_time, error);
     if (code == SKR_OK)
-        code = skr_schema_has_index(tx, messenger->name, "queue_name",
+        code = skr_schema_has_index(tx, messenger->table.name, "queue_name",
                                     "available_at", &by_queue, error);
     if (code == SKR_OK)
-        code = skr_schema_has_index(tx, messenger->name, "delivered_at", NULL,
-                                    &by_claim, error);
+        code = skr_schema_has_index(tx, messenger->table.name, "delivered_at",
+                                    NULL, &by_claim, error);
     if (code != SKR_OK)
         return code;
     *learned = (struct skr_messenger_indexes){
@@ -260,14 +261,14 @@ skr_messenger_check_columns(const struct skr_messenger *messenger,
     for (size_t i = 0; i < schema->late_column_count; i++) {
         const char *name = schema->late_columns[i].name;
         enum skr_code code = skr_schema_has_column(
-            skr_db_tx(db), messenger->name, name, &has, error);
+            skr_db_tx(db), messenger->table.name, name, &has, error);
         if (code != SKR_OK)
             return code;
         if (!has)
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                             "table %s has no column %s, which %s needs; run "
                             "`skirnir setup`",
-                            messenger->name, name, column_uses[i]);
+                            messenger->table.name, name, column_uses[i]);
     }
     return SKR_OK;
 }
@@ -290,7 +291,7 @@ check_zone(const struct skr_messenger *messenger, struct skr_db *db,
                     "table %s: the server does not know the time_zone %s; give "
                     "an offset such as +02:00, or load its zones (MariaDB and "
                     "MySQL: mysql_tzinfo_to_sql)",
-                    messenger->name, messenger->zone.name);
+                    messenger->table.name, messenger->zone.name);
 }
 
 static enum skr_code
@@ -298,8 +299,9 @@ messenger_check(const struct skr_store *table, struct skr_db *db,
                 struct skr_error *error)
 {
     const struct skr_messenger *messenger = skr_messenger_of(table);
-    enum skr_code code = skr_messenger_check_table(
-        skr_db_tx(db), messenger->name, kinds[messenger->kind].row, error);
+    enum skr_code code =
+        skr_messenger_check_table(skr_db_tx(db), messenger->table.name,
+                                  kinds[messenger->kind].row, error);
     if (code == SKR_OK)
         code = skr_messenger_check_columns(messenger, db, error);
     if (code == SKR_OK && messenger->failed_table != NULL)
@@ -345,7 +347,7 @@ messenger_notify(const struct skr_store *table, struct skr_db *db, bool wanted,
              each, user, error);
     if (code == SKR_OK && wanted && db != NULL)
         code = skr_sql_ask_table(skr_db_tx(db), "{find_notify}",
-                                 messenger->name, &trigger, error);
+                                 messenger->table.name, &trigger, error);
     if (code != SKR_OK || trigger.found)
         return code;
     return give(messenger,
@@ -422,8 +424,8 @@ copy_options(struct skr_messenger *messenger,
         const char *text;
         const char **copied;
     } texts[] = {
-        {options->table, &messenger->name},
-        {options->queue, &messenger->queue},
+        {options->table, &messenger->table.name},
+        {options->queue, &messenger->table.queue},
         {transport, &messenger->transport},
         {failed_queue, &messenger->failed_queue},
         {options->failed_table, &messenger->failed_table},

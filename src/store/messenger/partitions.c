@@ -27,7 +27,7 @@ find_largest(const struct skr_messenger *messenger, struct skr_tx tx,
              struct skr_arena *arena, struct skr_partitions *partitions,
              struct skr_error *error)
 {
-    const struct skr_values queue = skr_values("%s", messenger->queue);
+    const struct skr_values queue = skr_values("%s", messenger->table.queue);
     struct skr_value columns[3];
     struct skr_row row = {.arena = arena, .columns = columns, .count = 3};
     int64_t size = 0;
@@ -66,14 +66,15 @@ find_first_head(const struct skr_messenger *messenger, struct skr_tx tx,
     struct skr_row row = {.columns = &column, .count = 1};
     enum skr_code code =
         skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_FIRST_ROW),
-                    skr_values("%s", messenger->queue), &row, error);
+                    skr_values("%s", messenger->table.queue), &row, error);
     if (code != SKR_OK || !row.found)
         return code;
     int64_t first = column.integer;
     int64_t last = first < INT64_MAX - EXACT ? first + EXACT : INT64_MAX;
-    return skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_FIRST_HEAD),
-                       skr_values("%s %jd %jd", messenger->queue, first, last),
-                       head, error);
+    return skr_sql_row(
+        tx, skr_messenger_sql(messenger, SKR_SQL_FIRST_HEAD),
+        skr_values("%s %jd %jd", messenger->table.queue, first, last), head,
+        error);
 }
 
 static enum skr_code
@@ -88,8 +89,9 @@ find_oldest(const struct skr_messenger *messenger, struct skr_tx tx,
     if (partitions->is_estimate)
         code = find_first_head(messenger, tx, &head, error);
     if (code == SKR_OK && !head.found)
-        code = skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_OLDEST),
-                           skr_values("%s", messenger->queue), &head, error);
+        code =
+            skr_sql_row(tx, skr_messenger_sql(messenger, SKR_SQL_OLDEST),
+                        skr_values("%s", messenger->table.queue), &head, error);
     if (code == SKR_OK && head.found)
         note_oldest(columns, partitions);
     return code;
@@ -128,7 +130,8 @@ measure(const struct skr_store *table, struct skr_db *db, const char *key,
     int64_t number = 0;
     enum skr_code code = skr_sql_number(
         skr_db_tx(db), skr_messenger_sql(messenger, SKR_SQL_LENGTH),
-        skr_values("%s %s %s", messenger->queue, key, key), &number, error);
+        skr_values("%s %s %s", messenger->table.queue, key, key), &number,
+        error);
     *length = (uint64_t)number;
     return code;
 }
@@ -227,7 +230,7 @@ skr_messenger_each_blocked(const struct skr_store *table, struct skr_db *db,
                 ? skr_messenger_sql(messenger, SKR_SQL_BLOCKED_BY_QUEUE)
                 : skr_messenger_sql(messenger, SKR_SQL_BLOCKED),
             (struct skr_values){3,
-                                {skr_bind_text(messenger->queue),
+                                {skr_bind_text(messenger->table.queue),
                                  skr_bind_cursor(page->after),
                                  skr_bind_integer((int64_t)page->max)}},
             take_head, &heads, error);
@@ -248,13 +251,13 @@ skr_messenger_find_blocked(const struct skr_store *table, struct skr_db *db,
     if (code == SKR_OK)
         code = skr_sql_each(skr_db_tx(db),
                             skr_messenger_sql(messenger, SKR_SQL_BLOCKED_ROW),
-                            skr_values("%s %jd", messenger->queue, row),
+                            skr_values("%s %jd", messenger->table.queue, row),
                             take_head, &heads, error);
     if (code == SKR_OK && heads.batch.count == 0)
         code = skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "row %lld of table %s is not the head of a blocked "
                         "partition",
-                        (long long)row, messenger->name);
+                        (long long)row, messenger->table.name);
     if (code == SKR_OK)
         code = tell(&heads, db, true, each, user, error);
     skr_batch_fini(&heads.batch);
@@ -267,9 +270,10 @@ find_head(struct heads *heads, struct skr_tx tx, const char *key,
 {
     const struct skr_messenger *messenger = heads->messenger;
     skr_batch_clear(&heads->batch);
-    return skr_sql_each(tx, skr_messenger_sql(messenger, SKR_SQL_WHOLE_HEAD),
-                        skr_values("%s %s %s", messenger->queue, key, key),
-                        take_head, heads, error);
+    return skr_sql_each(
+        tx, skr_messenger_sql(messenger, SKR_SQL_WHOLE_HEAD),
+        skr_values("%s %s %s", messenger->table.queue, key, key), take_head,
+        heads, error);
 }
 
 static enum skr_code
@@ -302,7 +306,7 @@ refuse(const struct heads *heads, const char *key, struct skr_error *error)
     if (heads->batch.count == 0)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
                         "table %s holds no message of the partition '%.80s'",
-                        heads->messenger->name, key);
+                        heads->messenger->table.name, key);
     return skr_fail(error, SKR_REFUSED, SKR_GIVE_UP,
                     "the partition '%.80s' is not blocked: its head, row %lld, "
                     "is on its way or waits for its time",

@@ -576,7 +576,8 @@ keep_head(struct skr_scan *scan, struct skr_error *error)
     struct skr_row row = {.columns = &head, .count = 1};
     enum skr_code code = skr_sql_row(
         scan->tx, skr_messenger_sql(scan->messenger, SKR_SQL_HEAD),
-        skr_values("%s %s %s", scan->messenger->queue, key, key), &row, error);
+        skr_values("%s %s %s", scan->messenger->table.queue, key, key), &row,
+        error);
     if (code == SKR_OK && (!row.found || head.integer != batch->items[0].row)) {
         batch->count = 0;
         batch->bytes = 0;

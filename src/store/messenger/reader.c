@@ -83,7 +83,7 @@ skr_reader_bind(const struct skr_messenger_reader *reader,
     for (const char *kind = messenger->sql[id].binds; *kind != '\0'; kind++) {
         struct skr_value *value = &values.items[values.count++];
         switch (*kind) {
-        case 'q': *value = skr_bind_text(messenger->queue); break;
+        case 'q': *value = skr_bind_text(messenger->table.queue); break;
         case 't':
             *value = skr_bind_integer(messenger->redeliver_timeout_s);
             break;
@@ -186,17 +186,7 @@ read_next(struct skr_reader *base, const struct skr_read *read,
     return SKR_OK;
 }
 
-static enum skr_code
-lock_name(const struct skr_store *table, struct skr_db *db,
-          char name[SKR_LOCK_NAME_SIZE], struct skr_error *error)
-{
-    const struct skr_messenger *messenger = skr_messenger_of(table);
-    return skr_store_name_lock(db, messenger->name, messenger->queue, name,
-                               error);
-}
-
 const struct skr_source_ops skr_messenger_source = {
-    .lock_name = lock_name,
     .open = open_reader,
     .read = read_next,
     .status = status_of,
@@ -292,7 +282,7 @@ run(struct reading *reading, struct skr_tx tx, struct skr_arena *arena,
             i < reading->count ? reading->partitions[i].key : NULL;
         const struct skr_value of_one[SKR_PARTITION_PARAMETERS] = {
             skr_bind_integer(messenger->redeliver_timeout_s),
-            skr_bind_text(messenger->queue),
+            skr_bind_text(messenger->table.queue),
             skr_bind_text(key),
             skr_bind_text(key),
             skr_bind_integer(reading->reader->at.mark.cursor),

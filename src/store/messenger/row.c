@@ -21,8 +21,8 @@ derive_id(const struct skr_messenger *messenger, const char *id_namespace,
     snprintf(number, sizeof(number), "%lld", (long long)row);
     struct skr_hash hash = skr_hash_start();
     hash = skr_hash_add_text(hash, id_namespace);
-    hash = skr_hash_add_text(hash, messenger->name);
-    hash = skr_hash_add_text(hash, messenger->queue);
+    hash = skr_hash_add_text(hash, messenger->table.name);
+    hash = skr_hash_add_text(hash, messenger->table.queue);
     hash = skr_hash_add_text(hash, number);
     hash = skr_hash_add_text(hash, created_at);
     return skr_id_of_hash(hash);

@@ -175,7 +175,7 @@ copy_and_remove(const struct settling *settling, struct skr_batch_item *item,
         return code;
     return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
                     "row %lld of %s was taken by another connection",
-                    (long long)item->row, messenger->name);
+                    (long long)item->row, messenger->table.name);
 }
 
 static enum skr_code

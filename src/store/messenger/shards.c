@@ -87,8 +87,9 @@ skr_messenger_name_owner(struct skr_messenger *messenger,
     messenger->lock_owner = skr_arena_format(
         &messenger->table.arena, SKR_MESSENGER_LOCK_PREFIX "%s%s", kind, text);
     // In this order, as names of queues may end with blanks.
-    messenger->lease_name = skr_arena_format(&messenger->table.arena, "%s/%s",
-                                             messenger->queue, messenger->name);
+    messenger->lease_name =
+        skr_arena_format(&messenger->table.arena, "%s/%s",
+                         messenger->table.queue, messenger->table.name);
     if (messenger->owner == NULL || messenger->lock_owner == NULL ||
         messenger->lease_name == NULL)
         return skr_fail_memory(error);
@@ -114,8 +115,8 @@ spell_lease_name(const struct skr_messenger *messenger, struct skr_db *db,
     struct skr_value place;
     struct skr_row row = {.arena = &arena, .columns = &place, .count = 1};
     enum skr_code code = skr_sql_ask_table(skr_db_tx(db), "{table_place}",
-                                           messenger->name, &row, error);
-    size_t size = strlen(messenger->name);
+                                           messenger->table.name, &row, error);
+    size_t size = strlen(messenger->table.name);
     if (code == SKR_OK && row.found && place.size >= size) {
         // Behind its schema, where the server has those.
         const char *name = (const char *)place.bytes + place.size - size;

@@ -508,7 +508,7 @@ fill(void *user, const char *sql_template, const char *ids, const char *id_rows)
     bool is_sharded = messenger->owner != NULL;
     enum { OWN_WORDS = 15 };
     struct skr_word words[OWN_WORDS + SKR_ZONE_WORDS] = {
-        {"table", messenger->name},
+        {"table", messenger->table.name},
         {"queue_hex", filling->queue_hex},
         {"failed_table",
          messenger->failed_table == NULL ? "" : messenger->failed_table},
@@ -589,9 +589,10 @@ fill_one(struct filling *filling, const struct template *template,
 bool
 skr_messenger_fill_all(struct skr_messenger *messenger)
 {
-    struct filling filling = {.messenger = messenger,
-                              .queue_hex = skr_messenger_hex(
-                                  &messenger->table.arena, messenger->queue)};
+    struct filling filling = {
+        .messenger = messenger,
+        .queue_hex =
+            skr_messenger_hex(&messenger->table.arena, messenger->table.queue)};
     const struct template *own = kinds[messenger->kind].own;
     if (filling.queue_hex == NULL)
         return false;
