@@ -423,6 +423,35 @@ class ServerCases(CleanupCases, Cases, OrderedCases, WorkerCases):
             "application-told", "a relay that polls", lambda: measure(polls),
             lambda: measure(self.config), 1.1)
 
+    def run_foreign(self):
+        """What others write, and a relay that listens has to read past: with
+        its ceiling, and with none."""
+        self.title("foreign: transactions of other tables, and the processor "
+                   "time of an idle relay for each")
+        self.database.make_foreign()
+        seconds = 3 if self.quick else 20
+        for what, parameter in (("that polls", "?wake=poll"),
+                                ("that listens", ""),
+                                ("without a ceiling",
+                                 f"?wake_ceiling={1 << 40}")):
+            config = self.folder / "foreign.yaml"
+            config.write_text(self.config.read_text().replace(
+                self.database.relay_url, self.database.relay_url + parameter))
+            self.database.stage(None)
+            relay = self.start("relay", *self.relay_command(config))
+            try:
+                relay.wait_for_text("relay.active")
+                before = processor_us([relay.process.pid])
+                count = self.database.write_foreign(seconds)
+                spent = processor_us([relay.process.pid]) - before
+            finally:
+                relay.stop()
+            gave_up = relay.text().count("by=poll") - (what == "that polls")
+            self.say(f"a relay {what}: {count / seconds:,.0f} transactions a "
+                     f"second, {spent / count:.2f} us each, "
+                     f"{spent / seconds / 1e4:.1f} % of a processor" +
+                     ("; it went over to polling" if gave_up > 0 else ""))
+
     def run_application(self):
         """Its inserts, beside a relay and beside the same load on RabbitMQ."""
         ceiling = self.publisher(HELD_RATE * 60, rate=HELD_RATE,
@@ -555,4 +584,5 @@ ServerCases.CASES = {
 ServerCases.WAITING_CASES = {
     **{name: ServerCases.CASES[name] for name in ("latency", "lone")},
     "application-told": ServerCases.run_application_told,
+    "foreign": ServerCases.run_foreign,
 }

@@ -112,6 +112,25 @@ class MariaDB(servers.MariaDB):
             "START TRANSACTION; INSERT INTO effect (id, body) VALUES "
             "(REPEAT('x', 16), ''); SELECT id FROM messenger_outbox LIMIT 1;")
 
+    def make_foreign(self):
+        """A table that no relay looks at, and what fills it, a row in each
+        transaction. Nothing of it is to survive, so that it is quick."""
+        self.ask("SET GLOBAL innodb_flush_log_at_trx_commit = 0; "
+                 "SET GLOBAL sync_binlog = 0; "
+                 "CREATE TABLE foreign_rows (id BIGINT AUTO_INCREMENT PRIMARY "
+                 "KEY, body VARCHAR(300) NOT NULL)")
+        self.ask("DELIMITER //\n"
+                 "CREATE PROCEDURE write_foreign(seconds INT) BEGIN DECLARE "
+                 "ending DATETIME DEFAULT SYSDATE() + INTERVAL seconds SECOND; "
+                 "WHILE SYSDATE() < ending DO INSERT INTO foreign_rows (body) "
+                 "VALUES (REPEAT('x', 200)); END WHILE; END//\n")
+
+    def write_foreign(self, seconds):
+        """How many transactions there were."""
+        self.ask("TRUNCATE foreign_rows")
+        self.ask(f"CALL write_foreign({seconds})")
+        return int(self.ask("SELECT COUNT(*) FROM foreign_rows"))
+
     def begin_counting(self):
         pass
 
@@ -138,6 +157,8 @@ class MySQL(servers.MySQL):
     counts_by_session = True
     tells = True
     make_tables = MariaDB.make_tables
+    make_foreign = MariaDB.make_foreign
+    write_foreign = MariaDB.write_foreign
     ask = MariaDB.ask
     relay_url = MariaDB.relay_url
     now = MariaDB.now
