@@ -61,8 +61,7 @@ void skr_settler_wait(struct skr_settler *settler, int stop_fd);
 // When take() has something to try again, by skr_clock_ms(); 0: never.
 int64_t skr_settler_next_ms(const struct skr_settler *settler);
 
-// Parks a row that cannot be claimed, and logs it unless it is known. False:
-// there is no room.
+// Parks a row that cannot be claimed, and logs a new one. False: no room.
 bool skr_settler_park(struct skr_settler *settler,
                       const struct skr_batch_item *item);
 

@@ -81,24 +81,27 @@ skr_attempts_check(struct skr_db *db, struct skr_error *error)
 // Filled at each call: that costs less than a microsecond.
 static enum skr_code
 run(struct skr_tx tx, const char *sql_template, struct skr_values values,
-    uint64_t *affected, struct skr_error *error)
+    uint64_t *affected, int64_t *number, struct skr_error *error)
 {
     struct skr_arena arena = {0};
+    enum skr_code code;
     const char *sql =
         skr_sql_fill(tx.ops->dialect, &arena, sql_template, NULL, 0);
-    enum skr_code code = sql == NULL
-                             ? skr_fail_memory(error)
-                             : skr_sql_run(tx, sql, values, affected, error);
+    if (sql == NULL)
+        code = skr_fail_memory(error);
+    else
+        code = number == NULL ? skr_sql_run(tx, sql, values, affected, error)
+                              : skr_sql_number(tx, sql, values, number, error);
     skr_arena_fini(&arena);
     return code;
 }
 
 static enum skr_code
 run_by_key(struct skr_tx tx, const char *sql_template, struct skr_id key,
-           uint64_t *affected, struct skr_error *error)
+           uint64_t *affected, int64_t *number, struct skr_error *error)
 {
     return run(tx, sql_template, (struct skr_values){1, {skr_bind_id(&key)}},
-               affected, error);
+               affected, number, error);
 }
 
 static enum skr_code
@@ -108,7 +111,7 @@ insert(struct skr_tx tx, struct skr_id key, int64_t count,
     uint64_t affected = 0;
     const struct skr_values values = {
         2, {skr_bind_id(&key), skr_bind_integer(count)}};
-    enum skr_code code = run(tx, insert_sql, values, &affected, error);
+    enum skr_code code = run(tx, insert_sql, values, &affected, NULL, error);
     if (code == SKR_OK && affected == 0)
         return skr_fail(error, SKR_DUPLICATE, SKR_GIVE_UP,
                         "the row is there already");
@@ -120,10 +123,7 @@ find(struct skr_tx tx, struct skr_id key, uint32_t *count,
      struct skr_error *error)
 {
     int64_t number = 0;
-    // It has no word of a dialect.
-    enum skr_code code = skr_sql_number(
-        tx, find_sql, (struct skr_values){1, {skr_bind_id(&key)}}, &number,
-        error);
+    enum skr_code code = run_by_key(tx, find_sql, key, NULL, &number, error);
     // A count that was lowered too often is as good as none.
     *count = number > 0 ? (uint32_t)number : 0;
     return code;
@@ -134,12 +134,12 @@ raise_in(struct skr_tx tx, struct skr_id key, uint32_t *count,
          struct skr_error *error)
 {
     uint64_t affected = 0;
-    enum skr_code code = run_by_key(tx, raise_sql, key, &affected, error);
+    enum skr_code code = run_by_key(tx, raise_sql, key, &affected, NULL, error);
     if (code == SKR_OK && affected == 0) {
         code = insert(tx, key, 1, error);
         // Another has just begun an attempt at the same.
         if (code == SKR_DUPLICATE)
-            code = run_by_key(tx, raise_sql, key, NULL, error);
+            code = run_by_key(tx, raise_sql, key, NULL, NULL, error);
     }
     return code == SKR_OK ? find(tx, key, count, error) : code;
 }
@@ -174,7 +174,7 @@ skr_attempts_raise(struct skr_db *db, struct skr_id key, uint32_t *count,
 enum skr_code
 skr_attempts_lower(struct skr_tx tx, struct skr_id key, struct skr_error *error)
 {
-    return run_by_key(tx, lower_sql, key, NULL, error);
+    return run_by_key(tx, lower_sql, key, NULL, NULL, error);
 }
 
 enum skr_code
@@ -193,7 +193,7 @@ set(struct skr_tx tx, struct skr_id key, int64_t count, struct skr_error *error)
 {
     const struct skr_values values = {
         2, {skr_bind_integer(count), skr_bind_id(&key)}};
-    return run(tx, set_sql, values, NULL, error);
+    return run(tx, set_sql, values, NULL, NULL, error);
 }
 
 enum skr_code
@@ -202,9 +202,8 @@ skr_attempts_note_row(struct skr_tx tx, struct skr_id key, int64_t row,
 {
     struct skr_id higher = skr_attempts_key(key, "", "row");
     enum skr_code code = set(tx, key, row & INT32_MAX, error);
-    if (code != SKR_OK || row <= INT32_MAX)
-        return code;
-    code = insert(tx, higher, row >> LOW_BITS, error);
+    if (code == SKR_OK && row > INT32_MAX)
+        code = insert(tx, higher, row >> LOW_BITS, error);
     return code == SKR_DUPLICATE ? set(tx, higher, row >> LOW_BITS, error)
                                  : code;
 }
@@ -226,7 +225,8 @@ skr_attempts_remove(struct skr_tx tx, struct skr_id key, bool *was_there,
                     struct skr_error *error)
 {
     uint64_t affected = 0;
-    enum skr_code code = run_by_key(tx, remove_sql, key, &affected, error);
+    enum skr_code code =
+        run_by_key(tx, remove_sql, key, &affected, NULL, error);
     if (code == SKR_OK && was_there != NULL)
         *was_there = affected > 0;
     return code;
@@ -235,5 +235,6 @@ skr_attempts_remove(struct skr_tx tx, struct skr_id key, bool *was_there,
 enum skr_code
 skr_attempts_clean(struct skr_tx tx, struct skr_error *error)
 {
-    return run(tx, clean_sql, skr_values("%jd", longest_life_s), NULL, error);
+    return run(tx, clean_sql, skr_values("%jd", longest_life_s), NULL, NULL,
+               error);
 }
