@@ -373,7 +373,7 @@ def test_unwritable_file_ends_relay_and_consumer_with_the_cure(
     transport = "outbox" if command == "relay" else "orders"
     result = shop.run(command, transport)
     assert result.returncode == 1
-    assert f"skirnir {command}: {folder / path.name}: " in result.stderr
+    assert f"skirnir {command}: SQLite {folder / path.name}: " in result.stderr
     assert "make the file and its folder writable for this user" in \
         result.stderr
     os.chmod(folder, 0o755)
