@@ -4,13 +4,22 @@
 'use strict';
 
 const { SkirnirError, kindOf, tableName } = require('./database');
-const { Wait } = require('./worker');
+const { Wait, checkRan } = require('./worker');
 
 // Begins a transaction on the connection, records the message, awaits
 // work(connection, message), and commits. false: it was recorded before, and
 // work was not called. What it throws is thrown after a rollback; it must not
 // end the transaction itself. Wait: another transaction has the record.
 async function handle(connection, message, work) {
+    message.isInHand = true; // for run(), which is not to accept it before
+    try {
+        return await handleOnce(connection, message, work);
+    } finally {
+        message.isInHand = false;
+    }
+}
+
+async function handleOnce(connection, message, work) {
     const kind = kindOf(connection);
     if (await kind.isOpen(connection))
         throw new SkirnirError('the connection is inside a transaction: end it first, as this one '
@@ -25,7 +34,7 @@ async function handle(connection, message, work) {
             await end('ROLLBACK');
             return false;
         }
-        await work(connection, message);
+        checkRan(await work(connection, message));
         // Fails if the transaction in which the record stands was ended.
         await kind.run(connection, 'RELEASE SAVEPOINT skirnir');
         await end('COMMIT');

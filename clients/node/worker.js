@@ -5,6 +5,7 @@
 
 const fs = require('node:fs');
 const { Console } = require('node:console');
+const { SkirnirError } = require('./database');
 
 // No further try would help: to the failed table at once.
 class Reject extends Error {}
@@ -69,7 +70,10 @@ async function* linesOf(stream) {
 
 async function call(work, message) {
     try {
-        await work(message);
+        checkRan(await work(message));
+        if (message.isInHand)
+            throw new SkirnirError('the handler ended before handle() did: return its promise, '
+                + 'or await it');
         return { verdict: 'accept' };
     } catch (error) {
         const verdict = error instanceof Reject ? 'reject' : error instanceof Wait ? 'wait' : 'retry';
@@ -79,10 +83,17 @@ async function call(work, message) {
     }
 }
 
+// A generator's body has not run when it is returned.
+function checkRan(result) {
+    if (typeof result?.next === 'function')
+        throw new SkirnirError('the handler is `function*`: its body would not run; write a plain '
+            + 'or an async function');
+}
+
 function say(line) {
     const bytes = Buffer.from(JSON.stringify(line) + '\n');
     for (let sent = 0; sent < bytes.length;)
         sent += fs.writeSync(1, bytes, sent);
 }
 
-module.exports = { Message, Reject, Wait, run };
+module.exports = { Message, Reject, Wait, checkRan, run };

@@ -134,6 +134,13 @@ for (const kind of hasSqlite ? ['sqlite', 'postgresql', 'mariadb'] : ['postgresq
             await assert.rejects(handle(db.connection, message, () => run('COMMIT')));
         });
 
+        await t.test('a body that did not run has handled nothing', async () => {
+            await assert.rejects(handle(db.connection, message, function* () {
+                yield effect();
+            }), /function\*/);
+            assert.equal(await count('message_broker_deduplication'), 0);
+        });
+
         await t.test('after a deadlock nothing commits by itself', { skip: kind !== 'mariadb' },
             async () => {
                 await assert.rejects(handle(db.connection, message, async () => {
@@ -195,6 +202,21 @@ test('worker', async (t) => {
             assert.equal((await lines.next()).done, true);
             assert.equal((await ended)[0], 0);
         });
+});
+
+test('what has not ended is not accepted', async () => {
+    const never = '{ connect() {}, query: () => new Promise(() => {}) }';
+    for (const [work, error] of [[`(message) => { handle(${never}, message); }`, /await/],
+        ['function* () { yield 1; }', /function\*/]]) {
+        const child = spawn(process.execPath, ['-e',
+            `const { handle, run } = require('.'); run(${work});`],
+        { cwd: path.join(__dirname, '..'), stdio: ['pipe', 'pipe', 'inherit'] });
+        child.stdin.write('{"delivery":1}\n');
+        const [, answer] = (await child.stdout.toArray()).join('').split('\n').map(
+            (line) => line && JSON.parse(line));
+        assert.equal(answer.verdict, 'retry');
+        assert.match(answer.error, error);
+    }
 });
 
 test('ids ascend', () => {

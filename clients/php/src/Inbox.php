@@ -26,7 +26,7 @@ final class Inbox
                 $database->end('ROLLBACK');
                 return false;
             }
-            $function($connection, $message);
+            Worker::checkRan($function($connection, $message));
             $database->commit();
             return true;
         } catch (Throwable $error) {

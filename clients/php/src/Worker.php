@@ -3,6 +3,7 @@
 
 namespace Skirnir;
 
+use Generator;
 use Throwable;
 
 /**
@@ -42,7 +43,7 @@ final class Worker
     private static function call(callable $function, Message $message): array
     {
         try {
-            $function($message);
+            self::checkRan($function($message));
             return ['verdict' => 'accept'];
         } catch (Throwable $error) {
             $verdict = match (true) {
@@ -53,6 +54,13 @@ final class Worker
             $text = $error->getMessage() ?: $error::class;
             return ['verdict' => $verdict, 'error' => substr($text, 0, 1000)];
         }
+    }
+
+    /** A function with a yield returns before its body has run: it has not handled the message. */
+    public static function checkRan(mixed $result): void
+    {
+        if ($result instanceof Generator)
+            throw new SkirnirException('the handler has a yield: its body would not run; write a plain function');
     }
 
     private static function say(array $line): void

@@ -8,6 +8,7 @@ use Skirnir\Message;
 use Skirnir\Outbox;
 use Skirnir\SkirnirException;
 use Skirnir\Wait;
+use Skirnir\Worker;
 
 require __DIR__ . '/autoload.php';
 
@@ -169,6 +170,13 @@ function database_tests(string $kind, PDO $db): array
             same([], ask($db, 'SELECT 1 FROM message_broker_deduplication'));
             fails(PDOException::class, '', fn () => Inbox::handle($db, message(), fn () => $db->exec('COMMIT')));
         },
+        'a body that did not run has handled nothing' => function () use ($db) {
+            $generator = function (PDO $db) {
+                yield effect($db);
+            };
+            fails(SkirnirException::class, 'yield', fn () => Inbox::handle($db, message(), $generator));
+            same([], ask($db, 'SELECT 1 FROM message_broker_deduplication'));
+        },
         'after a deadlock nothing commits by itself' => function () use ($db, $kind) {
             if ($kind !== 'mariadb')
                 return;
@@ -223,6 +231,13 @@ foreach (['sqlite', 'postgresql', 'mariadb'] as $kind) {
 }
 foreach (vectors('worker.json') as $vector)
     $run("worker: {$vector['about']}", fn () => one_dialogue($vector));
+$run('a body that did not run is no success', function () {
+    $call = new ReflectionMethod(Worker::class, 'call');
+    $generator = function () {
+        yield 1;
+    };
+    same('retry', $call->invoke(null, $generator, message())['verdict']);
+});
 $run('ids ascend', function () {
     $ids = array_map(fn () => Skirnir\Id::make(), range(1, 5000));
     $sorted = array_unique($ids);

@@ -4,7 +4,7 @@ committed together, or neither is."""
 import uuid
 
 from .database import SkirnirError, insert, kind_of, run, table_name
-from .worker import Wait
+from .worker import Wait, check_ran
 
 
 def handle(connection, message, function):
@@ -22,7 +22,7 @@ def handle(connection, message, function):
         if not record(connection, kind, message):
             end(connection, "ROLLBACK", after)
             return False
-        function(connection, message)
+        check_ran(function(connection, message))
         # Fails if the transaction in which the record stands was ended.
         run(connection, "RELEASE SAVEPOINT skirnir")
         end(connection, "COMMIT", after)

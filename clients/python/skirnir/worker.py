@@ -2,10 +2,13 @@
 """The loop of a handler's process, as `command:` in skirnir.yaml names it: a
 line of JSON comes for each message, and one is answered."""
 import base64
+import inspect
 import json
 import os
 import select
 import sys
+
+from .database import SkirnirError
 
 
 class Reject(Exception):
@@ -34,6 +37,11 @@ class Message:
             raise Reject(f"the body is not JSON: {error}") from error
 
 
+NOT_RUN = ("the handler is `async def`, or has a `yield`: its body would not "
+           "run; write a plain function, with asyncio.run() in it for what "
+           "is asynchronous")
+
+
 def run(function, deduplicates=False, idle_s=60):
     """Calls function(message) for each message until there are no more. What
     it raises is the answer: Reject, Wait, or anything else for a retry. After
@@ -42,6 +50,10 @@ def run(function, deduplicates=False, idle_s=60):
 
     deduplicates: the function records each message, as inbox.handle() does;
     "own": in another database. What is printed goes to standard error."""
+    if any(kind(function) for kind in (
+            inspect.iscoroutinefunction, inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction)):
+        raise SkirnirError(NOT_RUN)
     sys.stdout.flush()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
     os.dup2(2, 1)
@@ -63,7 +75,7 @@ def run(function, deduplicates=False, idle_s=60):
 def call(function, message):
     """The answer, and whether this process may have the next message."""
     try:
-        function(message)
+        check_ran(function(message))
         return {"verdict": "accept"}, True
     except Reject as error:
         return failed("reject", error), True
@@ -71,6 +83,13 @@ def call(function, message):
         return failed("wait", error), True
     except Exception as error:
         return failed("retry", error), False
+
+
+def check_ran(result):
+    """A handler whose body nobody runs has not handled the message."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or \
+            inspect.isasyncgen(result):
+        raise SkirnirError(NOT_RUN)
 
 
 def failed(verdict, error):

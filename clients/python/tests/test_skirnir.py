@@ -173,6 +173,20 @@ class Common:
         with self.assertRaises(Exception):
             inbox.handle(self.db, message(), commit)
 
+    def test_a_body_that_did_not_run_has_handled_nothing(self):
+        async def asynchronous(connection, message):
+            effect(connection, message)
+
+        def generator(connection, message):
+            yield effect(connection, message)
+        self.db.rollback()
+        for function in asynchronous, generator:
+            with self.assertRaisesRegex(skirnir.SkirnirError, "async def"):
+                inbox.handle(self.db, message(), function)
+            self.assertEqual(
+                ask(self.db, "SELECT 1 FROM message_broker_deduplication"), [])
+            self.db.rollback()
+
     def test_a_transaction_of_the_callers_is_refused(self):
         effect(self.db, None)
         with self.assertRaises(skirnir.SkirnirError):
@@ -237,6 +251,19 @@ class TestWorker(unittest.TestCase):
     def test_an_error_is_text(self):
         said = worker.failed("retry", ValueError("no \udcff"))
         self.assertEqual(said["error"], "no ?")
+
+    def test_a_body_that_did_not_run_is_no_success(self):
+        async def asynchronous(message):
+            pass
+
+        def generator(message):
+            yield
+        for function in asynchronous, generator:
+            with self.assertRaisesRegex(skirnir.SkirnirError, "async def"):
+                worker.run(function)
+            answer, is_usable = worker.call(
+                lambda message: function(message), message())
+            self.assertEqual((answer["verdict"], is_usable), ("retry", False))
 
     def test_dialogues(self):
         for vector in vectors("worker.json"):
