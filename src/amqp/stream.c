@@ -235,8 +235,14 @@ read_files(SSL_CTX *context, const struct skr_amqp_tls *options,
         return SKR_OK;
     if (SSL_CTX_use_certificate_chain_file(context, options->cert) != 1)
         return fail_file(error, "cert", options->cert);
-    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 ||
-        SSL_CTX_check_private_key(context) != 1)
+    bool is_read =
+        SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1;
+    if (!is_read && options->key == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "cert=%s in the DSN holds no key that can be read; "
+                        "name the file of its key in key",
+                        options->cert);
+    if (!is_read || SSL_CTX_check_private_key(context) != 1)
         return fail_file(error, "key", key);
     return SKR_OK;
 }

@@ -70,6 +70,25 @@ MISTAKES = {
         "        options: {prefetch_count: few}  # here",
         ["transports.orders.options.prefetch_count", "'few'",
          "a whole number"]),
+    "map among the options of RabbitMQ's transport that is mistyped": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"
+        "        options:\n            exchang: {name: shop}  # here",
+        ["transports.orders.options.exchang", "did you mean 'exchange'?"]),
+    "list among the options of RabbitMQ's transport that is mistyped": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqps://guest:hunter2@mq/'\n"
+        "        options:\n            queus: [billing]  # here",
+        ["transports.orders.options.queus", "did you mean 'queues'?"]),
+    "argument of a queue that is no number": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"
+        "        options:\n            queues:\n"
+        "                other: {arguments: {x-delivery-limit: 5}}\n"
+        "                billing:\n                    arguments:\n"
+        "                        x-delivery-limit: many  # here",
+        ["transports.orders.options: queues[billing][arguments]"
+         "[x-delivery-limit]: a whole number is needed, not 'many'"]),
     "path of a RabbitMQ DSN that goes on": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders: 'amqp://guest:hunter2@mq/a/b/c/d'  # here",
@@ -93,9 +112,9 @@ MISTAKES = {
         ["transports.orders.options", "a map", "not a list"]),
     "option of a queue that means nothing": (
         "    orders: 'queue://default?queue_name=orders'",
-        "    orders:\n        dsn: 'amqp://127.0.0.1/'  # here\n"
-        "        options: {queues: {orders: {binding_key: '#'}}}",
-        ["transports.orders", "queues[orders][binding_key]",
+        "    orders:\n        dsn: 'amqp://127.0.0.1/'\n"
+        "        options: {queues: {orders: {binding_key: '#'}}}  # here",
+        ["transports.orders.options", "queues[orders][binding_key]",
          "a queue has binding_keys"]),
     "address of metrics that is none": (
         "handlers:", "metrics: {port: 9187, address: myhost}  # here\n"
@@ -248,7 +267,7 @@ def test_check_names_file_line_and_key(shop, name):
 @pytest.mark.parametrize("written, name", [
     ("'amqp://guest:hunter2@mq/?bogus=1'", "bogus"),
     ("'amqps://guest:hunter2@mq/?connection_timeout=5'", "connection_timeout"),
-    ("{dsn: 'amqp://mq/', options: {que: {name: orders}}}", "que[name]"),
+    ("{dsn: 'amqp://mq/', options: {retry: {delay: 5}}}", "retry[delay]"),
 ])
 def test_an_option_that_means_nothing_is_warned_of(shop, written, name):
     old = "'queue://default?queue_name=orders'"
@@ -373,6 +392,14 @@ def test_a_certificate_for_plain_amqp_is_refused(shop, name):
     check = shop.run("config", "check")
     assert check.returncode != 0
     assert "amqps://" in check.stdout and name in check.stdout
+
+
+def test_a_key_without_its_certificate_is_refused(shop):
+    write(shop, GOOD.replace("queue://default?queue_name=orders",
+                             "amqps://mq/?key=/etc/mq.pem"))
+    check = shop.run("config", "check")
+    assert check.returncode == 3
+    assert "key in the DSN" in check.stdout and "cert" in check.stdout
 
 
 def test_properties_of_librdkafka_are_those_of_the_manual(shop):

@@ -97,6 +97,26 @@ def test_what_differs_is_named_and_left_alone(tmp_path, vhost):
     assert "commerce\ttopic" in control("list_exchanges", "-p", vhost)
 
 
+def test_a_name_of_rabbitmqs_own_is_no_matter_of_rights(tmp_path, vhost):
+    result = run(tmp_path, "setup-amqp", f"--vhost={vhost}",
+                 config=CONFIG.replace("commerce", "amq.commerce"))
+    assert result.returncode == 1
+    line = next(line for line in result.stdout.splitlines()
+                if line.startswith("[ERROR] exchange amq.commerce"))
+    assert "choose another name" in line and "permission" not in line
+
+
+def test_a_certificate_without_its_key_is_named(tmp_path):
+    folder = os.environ["SKR_RABBITMQ_CERTIFICATES"]
+    alone = f"cert={folder}/authority.pem"
+    result = run(tmp_path, "setup-amqp",
+                 dsn=f"{os.environ['SKR_RABBITMQ_TLS_URL']}"
+                     f"?cacert={folder}/authority.pem&{alone}")
+    assert result.returncode == 1
+    assert f"{alone} in the DSN holds no key" in result.stderr
+    assert "in key" in result.stderr
+
+
 def test_the_dump_is_what_rabbitmq_imports(tmp_path, vhost):
     # The server's user reads it, and what is below pytest's own folder is
     # closed to others each time that a pytest begins.
@@ -142,7 +162,8 @@ def test_a_dry_run_asks_no_server(tmp_path):
     (["--output=x"], 2, "--output goes with --dump"),
     (["--dump", "--dry-run"], 2, "exclude each other"),
     (["--dsn=amqp://guest:secret@127.0.0.1:1/"], 1, "Connection refused"),
-    (["--dsn=kafka://127.0.0.1/"], 1, "amqp:// or amqps:// is needed"),
+    (["--dsn=kafka://127.0.0.1/"], 1, "--dsn: amqp:// or amqps:// is needed"),
+    (["--dsn=localhost"], 1, "--dsn: amqp:// or amqps:// is needed"),
     (["--dump", "--output=/nowhere/x"], 1, "cannot write /nowhere/x"),
 ])
 def test_what_cannot_be_done_is_said(tmp_path, arguments, code, says):

@@ -461,8 +461,8 @@ static const struct config_case config_cases[] = {
     {"transports:\n  amqp:\n    dsn: 'amqp://localhost'\n"
      "    options: {exchange: {name: a, type: b}}\n"
      "  other:\n    dsn: 'amqp://localhost'\n    options: {exchange: a}\n",
-     "warning 6: transports.other.dsn: the option 'exchange' means nothing to "
-     "amqp://\n"
+     "warning 7: transports.other.options: the option 'exchange' means nothing "
+     "to amqp://\n"
      "4: transports.amqp.options.exchange.type: no exchange has the type 'b'; "
      "direct, fanout, topic or headers is needed\n"
      "7: transports.other.options.exchange: a map is needed, such as {name: "

@@ -135,7 +135,7 @@ test_a_symfony_project_loads_as_it_is(void **state)
         "messenger.default_middleware, messenger.buses\n"
         "warning 33: doctrine: ignored: it means nothing here\n"
         "warning 47: services: ignored: it means nothing here\n"
-        "warning 21: framework.messenger.transports.amqp_orders.dsn: the "
+        "warning 26: framework.messenger.transports.amqp_orders.options: the "
         "option 'password' means nothing to amqp://\n");
     assert_int_equal(code, SKR_OK);
     assert_string_equal(config->failure_transport, "failed");

@@ -59,8 +59,10 @@ connect_to(const struct skr_app *app, const char *url,
     const struct skr_broker_ops *ops = skr_site_driver(url);
     if (ops == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "amqp:// or amqps:// is needed, and a build that has "
+                        "%samqp:// or amqps:// is needed, and a build that has "
                         "it; this one has: %s",
+                        skr_arguments_has(app->arguments, "dsn") ? "--dsn: "
+                                                                 : "",
                         skr_driver_brokers());
     const struct skr_broker_options options = {
         .url = url, .wake_fd = -1, .log = app->log};

@@ -360,8 +360,31 @@ skr_config_read_parameters(struct skr_config_reader *reader,
 struct doubt {
     struct skr_config_reader *reader;
     const struct skr_config_place *place;
-    const char *scheme;
+    const struct skr_config_transport *transport;
 };
+
+// Where the option stands that a driver's text begins with, as in
+// "queues[orders][flags] is not understood".
+static struct skr_config_place
+place_of_option(const struct doubt *doubt, const char *text)
+{
+    struct skr_config_place place = *doubt->place;
+    char name[SKR_CONFIG_EXCERPT_SIZE];
+    const struct skr_yaml_entry *entry =
+        skr_yaml_find(doubt->transport->node, "options");
+    while (entry != NULL) {
+        text += strspn(text, "[]");
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, "[]=: "), text);
+        text += strlen(name);
+        entry = skr_yaml_find(entry->value, name);
+        if (entry == NULL)
+            break;
+        place.line = entry->line;
+        place.path = skr_config_text(doubt->reader, "%s.options",
+                                     doubt->transport->source.path);
+    }
+    return place;
+}
 
 static void
 warn_of_option(void *user, enum skr_log_level level, const char *event,
@@ -371,11 +394,12 @@ warn_of_option(void *user, enum skr_log_level level, const char *event,
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
     (void)level;
     (void)event;
-    if (count > 0)
-        skr_config_warn(doubt->reader, doubt->place,
-                        "the option '%s' means nothing to %s://",
-                        skr_config_excerpt(fields[0].text, excerpt),
-                        doubt->scheme);
+    if (count == 0)
+        return;
+    struct skr_config_place place = place_of_option(doubt, fields[0].text);
+    skr_config_warn(
+        doubt->reader, &place, "the option '%s' means nothing to %s://",
+        skr_config_excerpt(fields[0].text, excerpt), doubt->transport->scheme);
 }
 
 void
@@ -394,10 +418,10 @@ skr_config_check_broker(struct skr_config_reader *reader,
     if (ops == NULL || transport->kind == SKR_TRANSPORT_QUEUE ||
         transport->has_wrong_option)
         return;
+    struct doubt doubt = {reader, place, transport};
     enum skr_code code = skr_config_broker_url(transport, &text, &error);
     // A DSN that is none was told of when it was read.
     if (code == SKR_OK && skr_url_parse(text, &url, NULL) == SKR_OK) {
-        struct doubt doubt = {reader, place, transport->scheme};
         const struct skr_log log = {.write = warn_of_option, .user = &doubt};
         code = ops->check_url(text, &url, &log, &error);
         if (code == SKR_OK)
@@ -405,8 +429,10 @@ skr_config_check_broker(struct skr_config_reader *reader,
         skr_url_fini(&url);
     }
     free(text);
-    if (code == SKR_NO_MEMORY)
+    if (code == SKR_NO_MEMORY) {
         reader->out_of_memory = true;
-    else if (code != SKR_OK)
-        skr_config_mistake(reader, place, "%s", error.text);
+    } else if (code != SKR_OK) {
+        struct skr_config_place at = place_of_option(&doubt, error.text);
+        skr_config_mistake(reader, &at, "%s", error.text);
+    }
 }

@@ -239,7 +239,8 @@ read_anything(struct skr_config_reader *reader,
 }
 
 // An option of a broker's driver is kept as it is, and is of the type that the
-// table has for it.
+// table has for it. One that is unknown may be another program's, but a map as
+// {exchang: {name: shop}} says where messages go.
 static void
 check_option(struct skr_config_reader *reader,
              const struct skr_config_place *place,
@@ -252,6 +253,14 @@ check_option(struct skr_config_reader *reader,
                      ? NULL
                      : skr_config_find_option(
                            skr_driver_family(transport->scheme), name + 1);
+    if (option.key == NULL && name != NULL && transport != NULL &&
+        (node->kind == SKR_YAML_MAP || node->kind == SKR_YAML_LIST)) {
+        const char *meant = skr_config_nearest_map(
+            skr_driver_family(transport->scheme), name + 1);
+        if (meant != NULL)
+            transport->has_wrong_option = !skr_config_mistake(
+                reader, place, "unknown key; did you mean '%s'?", meant);
+    }
     if (option.key == NULL || option.key->type == SKR_TYPE_ANYTHING ||
         option.key->type == SKR_TYPE_IGNORED || node->kind == SKR_YAML_NULL)
         return;

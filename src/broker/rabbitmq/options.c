@@ -180,7 +180,8 @@ read_hosts(const struct skr_url *url, struct rabbit_options *options,
     return code;
 }
 
-// A DSN that names a certificate does not mean plaintext.
+// A DSN that names a certificate does not mean plaintext, and one that names a
+// key means to send a certificate.
 static enum skr_code
 check_tls(const struct rabbit_options *options, struct skr_error *error)
 {
@@ -196,6 +197,11 @@ check_tls(const struct rabbit_options *options, struct skr_error *error)
                             "amqp:// is plaintext, and %s in the DSN asks for "
                             "TLS; write amqps://, or take it out",
                             files[i].name);
+    if (options->connection.tls.key != NULL &&
+        options->connection.tls.cert == NULL)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "key in the DSN is that of no certificate; name the "
+                        "client's own in cert, or take key out");
     return SKR_OK;
 }
 
@@ -203,9 +209,10 @@ static const char *const numeric_arguments[] = {SKR_AMQP_NUMERIC_ARGUMENTS};
 
 static enum skr_code
 add_argument(struct rabbit_options *options, struct rabbit_arguments *arguments,
-             const char *name, size_t size, const char *value,
-             struct skr_error *error)
+             const char *name, size_t size,
+             const struct skr_url_parameter *parameter, struct skr_error *error)
 {
+    const char *value = parameter->value;
     struct skr_amqp_argument *items =
         skr_arena_grow(&options->arena, arguments->items, arguments->count,
                        &arguments->capacity, sizeof(*items));
@@ -220,9 +227,8 @@ add_argument(struct rabbit_options *options, struct rabbit_arguments *arguments,
                           SKR_COUNT_OF(numeric_arguments))) {
         if (!skr_text_number(value, 0, INT64_MAX, &argument.number))
             return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "argument %s in the DSN: a whole number is "
-                            "needed, not '%.60s'",
-                            argument.name, value);
+                            "%.100s: a whole number is needed, not '%.60s'",
+                            parameter->name, value);
         argument.kind = SKR_AMQP_NUMBER;
     }
     if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0) {
@@ -293,10 +299,10 @@ read_option(struct rabbit_options *options, struct rabbit_queue *queue,
         return add_key(options, queue, parameter->value, error);
     if (has_name && is_word(option, option_size, "arguments"))
         return add_argument(options, &queue->arguments, name, name_size,
-                            parameter->value, error);
+                            parameter, error);
     if (has_name && is_word(option, option_size, "binding_arguments"))
         return add_argument(options, &queue->binding_arguments, name, name_size,
-                            parameter->value, error);
+                            parameter, error);
     if (is_word(option, option_size, "flags") &&
         skr_text_number(parameter->value, 0, MOST_FLAGS, &flags)) {
         queue->is_transient = (flags & DURABLE_FLAG) == 0;
@@ -359,8 +365,24 @@ read_delay_arguments(const struct skr_url *url, struct rabbit_options *options,
         at += sizeof(group) - 1;
         if (take_bracket(&at, &name, &size))
             code = add_argument(options, &options->delay_arguments, name, size,
-                                url->parameters[i].value, error);
+                                &url->parameters[i], error);
     }
+    return code;
+}
+
+static enum skr_code
+fail_choice(const struct rabbit_topology *topology, const char *name,
+            struct skr_error *error)
+{
+    struct skr_text names = {0};
+    for (size_t i = 0; i < topology->queue_count; i++)
+        skr_text_add_format(&names, "%s%s", i == 0 ? "" : ", ",
+                            topology->queues[i].name);
+    enum skr_code code =
+        skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                 "the transport has no queue %.80s; it has: %.200s", name,
+                 names.broken ? "" : names.bytes);
+    skr_text_fini(&names);
     return code;
 }
 
@@ -380,9 +402,7 @@ choose(const struct skr_url *url, struct rabbit_topology *topology,
                strcmp(queues[at].name, parameter->value) != 0)
             at++;
         if (at == topology->queue_count)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "the transport has no queue %.80s",
-                            parameter->value);
+            return fail_choice(topology, parameter->value, error);
         if (at < chosen)
             continue;
         const struct rabbit_queue wanted = queues[at];

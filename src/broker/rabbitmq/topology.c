@@ -507,7 +507,9 @@ name_cure(const struct rabbit_broker *broker,
     if (error != NULL && strcmp(error->native, "406") == 0)
         skr_error_advise(error,
                          "correct the configuration, or delete it there");
-    if (error != NULL && strcmp(error->native, "403") == 0)
+    if (error != NULL && strstr(error->text, "reserved prefix") != NULL)
+        skr_error_advise(error, "choose another name");
+    else if (error != NULL && strcmp(error->native, "403") == 0)
         skr_error_prefix(error, "user %.40s needs the permission to %s",
                          broker->options.connection.user,
                          declaration->object == SKR_AMQP_BINDING
