@@ -28,7 +28,7 @@ struct handler {
     skr_handler_fn *run;
     void *user;
     bool wants_no_tx;
-    bool has_logged_no_record;  // a process said done without its record
+    bool has_logged_record;  // of a process, see note_unsaid()
     // Owned; NULL where it is something else.
     struct skr_sql_handler *sql;
     struct skr_child *child;

@@ -304,23 +304,32 @@ was_recorded_by_handler(const struct job *job)
            skr_child_records(job->handler->child);
 }
 
-// The consumer has written a record that was the handler's to write.
+// A command does otherwise than it says, or than is said of it, about records.
 static void
-note_missing_record(const struct skr_consumer *consumer, const struct job *job)
+note_unsaid(const struct skr_consumer *consumer, const struct job *job)
 {
     struct handler *handler = job->handler;
-    if (job->phase != JOB_RECORDED || !was_recorded_by_handler(job) ||
-        handler->has_logged_no_record)
+    bool is_there = job->phase == JOB_DUPLICATE;
+    if (!job->was_run || !job->has_id || handler->child == NULL ||
+        job->may_be_committed || handler->has_logged_record ||
+        is_there == skr_child_records(handler->child))
         return;
-    handler->has_logged_no_record = true;
-    skr_log(&consumer->log, SKR_LOG_WARNING, "consumer.no_record",
+    handler->has_logged_record = true;
+    skr_log(&consumer->log, SKR_LOG_WARNING,
+            is_there ? "consumer.unsaid_record" : "consumer.no_record",
             SKR_LOG_JOB(consumer, job),
             SKR_LOG_TEXT("table", consumer->options.deduplication_table),
-            SKR_LOG_TEXT("advice",
-                         "the command says that it deduplicates, and accepted "
-                         "a message without a record of it in this table: its "
-                         "effects may happen more than once; see "
-                         "skirnir-handler(7)"));
+            SKR_LOG_TEXT(
+                "advice",
+                is_there
+                    ? "when the command had accepted a message its record was "
+                      "there, so it counts as a duplicate: a command that "
+                      "records messages itself, as by handle() of a client, "
+                      "needs deduplicates: true; see skirnir-handler(7)"
+                    : "the command says that it deduplicates, and accepted a "
+                      "message without a record of it in this table: its "
+                      "effects may happen more than once; see "
+                      "skirnir-handler(7)"));
 }
 
 static void
@@ -330,7 +339,7 @@ close_job(struct skr_consumer *consumer, struct job *job)
         return;
     bool was_handled = job->phase == JOB_RECORDED || job->may_be_committed ||
                        was_recorded_by_handler(job);
-    note_missing_record(consumer, job);
+    note_unsaid(consumer, job);
     atomic_fetch_add(was_handled ? &consumer->tally.handled
                                  : &consumer->tally.duplicates,
                      1);

@@ -25,14 +25,16 @@
 // on its standard error which message to record, and that is heard before its
 // answer is.
 #define DEDUPLICATES "echo '{\"ready\":true,\"deduplicates\":true}'; "
-#define RECORDER(how, special)                                             \
-    ANSWER DEDUPLICATES EACH "b=${line##*:\\\"}; b=${b%%\\\"*}; "          \
-                             "echo \"" how " $b\" >&2; " ON_CHOSEN special \
-                             ";; esac; answer accept; done"
+#define RECORDER(how, special) RECORDER_SAYING(DEDUPLICATES, how, special)
+#define RECORDER_SAYING(says, how, special)                        \
+    ANSWER says EACH "b=${line##*:\\\"}; b=${b%%\\\"*}; "          \
+                     "echo \"" how " $b\" >&2; " ON_CHOSEN special \
+                     ";; esac; answer accept; done"
 
 enum { COUNT = 8, CHOSEN = 3, COMMIT_LATE_MS = 300 };
 
-static atomic_int stderr_lines, dropped_bytes, endings, no_records;
+static atomic_int stderr_lines, dropped_bytes, endings, no_records,
+    unsaid_records;
 static pthread_t committer;
 static bool has_committer;
 
@@ -100,6 +102,8 @@ count_events(void *user, enum skr_log_level level, const char *event,
         atomic_fetch_add(&endings, 1);
     if (strcmp(event, "consumer.no_record") == 0)
         atomic_fetch_add(&no_records, 1);
+    if (strcmp(event, "consumer.unsaid_record") == 0)
+        atomic_fetch_add(&unsaid_records, 1);
     for (size_t i = 0; i < count; i++)
         if (strcmp(event, "child.stderr") == 0 &&
             strcmp(fields[i].name, "text") == 0)
@@ -120,6 +124,7 @@ open_child(struct world *world, const char *script, uint32_t timeout_ms)
     atomic_store(&dropped_bytes, 0);
     atomic_store(&endings, 0);
     atomic_store(&no_records, 0);
+    atomic_store(&unsaid_records, 0);
     world->options.log = count_events;
     struct skr_consumer *consumer = open_consumer(world, NULL);
     const struct skr_handler_command command = {.words = words,
@@ -599,6 +604,18 @@ test_a_record_that_a_child_forgot_is_written_and_said_once(void **state)
 }
 
 static void
+test_a_record_that_a_child_does_not_speak_of_is_said_once(void **state)
+{
+    struct world *world = *state;
+    publish(world, 0, COUNT);
+    struct skr_consumer_counts counts =
+        run_child(world, RECORDER_SAYING(READY, "commit", ":"), 10000);
+    assert_int_equal(counts.duplicates, COUNT);
+    assert_int_equal(counts.failed, 0);
+    assert_int_equal(atomic_load(&unsaid_records), 1);
+}
+
+static void
 test_a_child_with_records_of_its_own_is_not_checked(void **state)
 {
     struct world *world = *state;
@@ -652,6 +669,7 @@ main(void)
         CASE(test_what_is_recorded_is_no_dead_letter),
         CASE(test_a_record_that_stays_locked_costs_no_retry),
         CASE(test_a_record_that_a_child_forgot_is_written_and_said_once),
+        CASE(test_a_record_that_a_child_does_not_speak_of_is_said_once),
         CASE(test_a_child_with_records_of_its_own_is_not_checked),
         CASE(test_a_child_that_waits_costs_no_retry),
         CASE(test_a_child_that_closes_its_input_is_replaced),
