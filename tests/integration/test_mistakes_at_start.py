@@ -111,9 +111,13 @@ def test_an_ordered_outbox_without_partition_keys_ends_the_relay(place):
 
 
 def test_a_transport_that_is_named_twice_is_refused(ready_shop):
-    fails(ready_shop, ["orders is named twice", "--consumers"], "consume",
-          "orders", "orders")
-    fails(ready_shop, ["outbox is named twice"], "relay", "outbox", "outbox")
+    result = ready_shop.run("consume", "orders", "orders")
+    assert result.returncode == 2
+    assert "orders is named twice; name it once (--consumers=N" in result.stderr
+    # A relay has no such option.
+    result = ready_shop.run("relay", "outbox", "outbox")
+    assert result.returncode == 2
+    assert "outbox is named twice; name it once; see" in result.stderr
 
 
 def test_wait_waits_for_what_is_missing(shop):

@@ -103,7 +103,7 @@ def test_publishing_into_one_of_several_needs_its_name(shop):
 def test_an_outbox_named_twice_is_refused(shop):
     configure(shop)
     result = shop.run("relay", "orders_outbox", "orders_outbox")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "orders_outbox is named twice" in result.stderr
 
 

@@ -251,18 +251,15 @@ join_all(struct workers *workers, enum skr_code code, struct skr_error *error)
     return code;
 }
 
-static enum skr_code
-check_names(const struct skr_arguments *arguments, struct skr_error *error)
+// The transport that the command line names twice; NULL: none.
+static const char *
+find_repeated(const struct skr_arguments *arguments)
 {
     for (size_t i = 0; i < arguments->positional_count; i++)
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(arguments->positional[i], arguments->positional[k]) == 0)
-                return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                                "transport %s is named twice; name it once "
-                                "(for more consumers of it there is "
-                                "--consumers)",
-                                arguments->positional[i]);
-    return SKR_OK;
+        if (skr_text_is_among(arguments->positional[i], arguments->positional,
+                              i))
+            return arguments->positional[i];
+    return NULL;
 }
 
 static void
@@ -284,13 +281,10 @@ init_environment(struct workers *workers, const struct skr_config *config,
     struct skr_environment *environment = &workers->environment;
     const struct skr_app *app = workers->app;
     const struct skr_arguments *arguments = app->arguments;
-    enum skr_code code = check_names(arguments, error);
-    if (code != SKR_OK)
-        return code;
     environment->app = *app;
-    code = skr_health_init(&environment->health, &app->log,
-                           arguments->positional, arguments->positional_count,
-                           workers->task->each, error);
+    enum skr_code code = skr_health_init(
+        &environment->health, &app->log, arguments->positional,
+        arguments->positional_count, workers->task->each, error);
     // A service that has worked goes on, whatever the new file says.
     environment->health.waits =
         skr_arguments_has(arguments, "wait") || has_worked(app);
@@ -481,6 +475,13 @@ skr_app_run_reloading(struct skr_app *app, skr_configured_fn *run)
     struct skr_reload reload = {.next = NULL};
     struct skr_config *config = NULL;
     struct skr_error error = {0};
+    const char *repeated = find_repeated(app->arguments);
+    if (repeated != NULL)
+        return skr_app_usage(app, "transport %s is named twice; name it once%s",
+                             repeated,
+                             app->command->run == skr_command_consume
+                                 ? " (--consumers=N starts more consumers)"
+                                 : "");
     if (skr_output_start_writer(app->output, &error) != SKR_OK)
         return skr_app_fail(app, &error);
     if (!skr_app_load(app, &config))
