@@ -187,6 +187,7 @@ skr_command_setup_deduplication(struct skr_app *app)
     if (chosen > 1) {
         skr_app_usage(app, "--force, --migration, --print-sql and --dry-run "
                            "exclude each other");
+        // As the PHP command ends whose name is an alias of this one.
         return SKR_EXIT_FAILURE;
     }
     if (skr_arguments_has(app->arguments, "quiet") &&
