@@ -74,6 +74,19 @@ def test_a_body_that_is_no_json_is_refused_with_the_place(
     assert rows(shop) == []
 
 
+def test_the_name_of_a_file_is_no_body(shop):
+    result = shop.run("publish", "order.placed", "--body", "skirnir.yaml")
+    assert result.returncode == 1
+    assert "--body @skirnir.yaml" in result.stderr
+    assert "--content-type" not in result.stderr
+
+
+def test_nothing_from_standard_input_is_said(shop):
+    result = shop.run("publish", "order.placed", "--body", "-", text_input="")
+    assert result.returncode == 1
+    assert "nothing came from standard input" in result.stderr
+
+
 def test_body_from_a_file(shop):
     text = '{"orderId":"from a file"}\n'
     (shop.folder / "order.json").write_text(text)

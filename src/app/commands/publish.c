@@ -127,17 +127,28 @@ is_json(const char *content_type)
 }
 
 // A typing error of a shell would be found by a consumer, as a failed message.
+// given is the value of --body.
 static enum skr_code
-check_body(const struct skr_message *message, struct skr_error *error)
+check_body(const char *given, const struct skr_message *message,
+           struct skr_error *error)
 {
     enum skr_json_kind kind;
     enum skr_code code = SKR_OK;
+    bool is_stdin = strcmp(given, "-") == 0;
     if (is_json(message->content_type))
         code =
             skr_json_scan(message->body, message->body_size, 0, &kind, error);
     if (code != SKR_MALFORMED)
         return code;
     struct skr_error reason = *error;
+    if (is_stdin && message->body_size == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the body is empty, as nothing came from standard "
+                        "input; JSON is needed, or another --content-type");
+    if (!is_stdin && access(given, F_OK) == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "the body is %s; --body @%s reads it from that file",
+                        reason.text, given);
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "the body is %s; --content-type=text/plain, or what it is, "
                     "publishes a body that is no JSON",
@@ -240,14 +251,15 @@ publish_given(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK)
         code = read_headers(arguments, arena, headers, &message.header_count,
                             error);
+    const char *given = skr_arguments_find(arguments, "body");
     if (code == SKR_OK)
-        code = read_body(skr_arguments_find(arguments, "body"), body, error);
+        code = read_body(given, body, error);
     if (code != SKR_OK)
         return code;
     message.body = body->bytes;
     message.body_size = body->size;
     struct skr_id id;
-    code = check_body(&message, error);
+    code = check_body(given, &message, error);
     if (code == SKR_OK)
         code = publish(config, transport, &message, &id, error);
     if (code != SKR_OK)
