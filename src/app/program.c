@@ -248,13 +248,22 @@ run_command(const struct skr_command *command,
         .start_ms = skr_clock_ms(),
         .start_s = skr_clock_wall_us() / 1000000,
     };
-    if (skr_arguments_has(arguments, "quiet") && command->reports &&
-        !skr_arguments_has(arguments, "dry-run") &&
-        !skr_arguments_has(arguments, "print-sql"))
+    bool reports = command->reports &&
+                   !skr_arguments_has(arguments, "dry-run") &&
+                   !skr_arguments_has(arguments, "print-sql");
+    if (reports && skr_arguments_has(arguments, "quiet"))
         skr_output_silence();
     say_ignored(&app);
+    struct skr_error error;
     enum skr_exit code = command->run(&app);
     skr_output_stop_writer(&output);
+    // Who runs it again should know.
+    if (code == SKR_EXIT_OK && reports &&
+        skr_output_flush(&error) == SKR_REFUSED) {
+        skr_output_say(&output, SKR_LOG_ERROR, "skirnir %s: it is done, but %s",
+                       command->name, error.text);
+        code = SKR_EXIT_FAILURE;
+    }
     return code;
 }
 

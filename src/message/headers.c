@@ -174,8 +174,10 @@ skr_headers_parse(struct skr_arena *arena, const char *json, size_t size,
         &(struct skr_json_walker){
             .arena = arena, .take = parse_member, .user = &parsing},
         json, size, &kind, error);
-    if (code == SKR_MALFORMED && !parsing.is_json)
-        skr_error_prefix(error, "headers");
+    if (code == SKR_MALFORMED && !parsing.is_json && error != NULL) {
+        struct skr_error reason = *error;
+        return refuse_shape(reason.text, error);
+    }
     if (code != SKR_OK)
         return code;
     if (kind != SKR_JSON_OBJECT)

@@ -15,7 +15,8 @@ TYPED = '{"type":"order.placed"}'
 # Name: (body, headers, words of the reason). Bytes are written as text that is
 # none.
 BAD = {
-    "headers are not JSON": (BODY, "type=order.placed", ["JSON"]),
+    "headers are not JSON": (
+        BODY, "type=order.placed", ["not JSON", "a JSON object with"]),
     "headers end too early": (BODY, '{"type":"order.placed"', ["JSON"]),
     "headers are a list": (BODY, "[]", ["type"]),
     "headers are a list with words": (BODY, '["type"]', []),

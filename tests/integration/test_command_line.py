@@ -448,6 +448,18 @@ def test_output_that_cannot_be_written_is_said(shop, output, arguments):
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("command", ["setup", "failed retry"])
+def test_what_is_done_is_said_where_it_cannot_be_printed(
+        ready_shop, output, command):
+    more = ["--all"] if command == "failed retry" else []
+    result = run_into(ready_shop, OUTPUTS[output], *command.split(), *more)
+    assert result.returncode == 1
+    assert f"skirnir {command}: it is done, but the output cannot be " \
+        "written: " in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("arguments", [
     ["--version"], ["--help"], ["relay", "--help"], ["config", "check"],
     ["config", "show"], ["config", "show", "--json"], ["config", "keys"],
