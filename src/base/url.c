@@ -60,11 +60,28 @@ find_between(const char *start, const char *end, const char *any_of)
     return end;
 }
 
+// What is written before a scheme by mistake, and how it is told.
+static const struct {
+    const char *prefix, *told;
+} not_schemes[] = {
+    {" ", "a blank"},
+    {"'", "a quote"},
+    {"\"", "a quote"},
+    {"jdbc:", "jdbc:"},
+    {"$", "$; %env(NAME)% reads an environment variable"},
+};
+
 static enum skr_code
 parse_scheme(const char *text, struct skr_url *url, const char **rest,
              struct skr_error *error)
 {
     size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+-.");
+    for (size_t i = 0; i < SKR_COUNT_OF(not_schemes); i++)
+        if (skr_text_starts_with(text, not_schemes[i].prefix))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "a DSN begins with scheme://, as in "
+                            "sqlite:///shop.db, and not with %s",
+                            not_schemes[i].told);
     if (length == 0 || strncmp(text + length, "://", 3) != 0)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "a DSN begins with scheme://, as in "

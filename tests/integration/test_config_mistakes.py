@@ -168,6 +168,22 @@ MISTAKES = {
     "DSN without a scheme": (
         "    default: 'sqlite:///shop.db'", "    default: shop.db  # here",
         ["databases.default", "://"]),
+    "DSN in the words of a shell": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: '${SHOP_DB}'  # here",
+        ["databases.default", "and not with $", "%env(NAME)%"]),
+    "DSN in quotes of its own": (
+        "    default: 'sqlite:///shop.db'",
+        """    default: "'sqlite:///shop.db'"  # here""",
+        ["databases.default", "and not with a quote"]),
+    "DSN behind a blank": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: ' sqlite:///shop.db'  # here",
+        ["databases.default", "and not with a blank"]),
+    "DSN of Java": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'jdbc:mysql://shop:hunter2@db/shop'  # here",
+        ["databases.default", "and not with jdbc:"]),
     "DSN of an unknown database": (
         "    default: 'sqlite:///shop.db'",
         "    default: 'oracle://host/shop'  # here",
@@ -193,6 +209,10 @@ MISTAKES = {
         "failure_transport: failed  # here\ntransports:\n"
         "    failed: 'doctrine://other?queue_name=failed'\n",
         ["failure_transport", "'failed'", "'other'"]),
+    "relay to a scheme that nothing uses": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'rabbitmq://mq'",
+        ["transports.outbox.relay_to", "'orders' is rabbitmq://"]),
     "relay in circles": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders: 'queue://default?table_name=messenger_outbox"
@@ -214,6 +234,13 @@ MISTAKES = {
         "handlers:", "databases: {}  # here\nhandlers:", ["databases"]),
     "broken YAML": (
         "        relay_to: orders", "      relay_to: orders  # here", [""]),
+    "percent sign without quotes": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: %env(SHOP_DB)%  # here",
+        ["not YAML", "put quotes around"]),
+    "asterisk without quotes": (
+        "    order.placed:", "    *:  # here",
+        ["not YAML", "put quotes around"]),
     "tab in the indentation": (
         "        relay_to: orders", "\trelay_to: orders  # here",
         ["a tab", "blanks"]),
@@ -282,12 +309,12 @@ def test_an_option_that_means_nothing_is_warned_of(shop, written, name):
 
 @pytest.mark.parametrize("scheme, said", [
     ("ampq", "did you mean amqp://?"), ("kafak", "did you mean kafka://?"),
+    ("rabbitmq", "did you mean amqp://?"),
     ("redis", "amqps and kafka are known")])
 def test_a_scheme_that_nothing_uses_is_warned_of(shop, scheme, said):
-    write(shop, GOOD.replace("queue://default?queue_name=orders",
-                             f"{scheme}://mq"))
+    write(shop, GOOD.replace("handlers:", f"    mq: '{scheme}://mq'\nhandlers:"))
     printed = shop.check("config", "check")
-    assert f"skirnir.yaml:7: warning: transports.orders: {scheme}:// " in printed
+    assert f"skirnir.yaml:8: warning: transports.mq: {scheme}:// " in printed
     assert said in printed
 
 
@@ -547,8 +574,9 @@ def test_transport_of_the_other_kind_is_named_with_the_right_command(shop):
 
 def test_transport_without_a_driver_is_named(shop):
     write(shop, GOOD.replace("'queue://default?queue_name=orders'",
-                             "'redis://localhost'"))
-    result = shop.run("relay", "outbox")
+                             "'redis://localhost'")
+          .replace("        relay_to: orders\n", ""))
+    result = shop.run("consume", "orders")
     assert result.returncode == 1
     assert "redis://" in result.stderr and "no driver" in result.stderr
 

@@ -388,6 +388,9 @@ static const struct config_case config_cases[] = {
     {OUTBOX "    options: {auto_setup: ''}\n",
      "4: transports.outbox.options.auto_setup: true or false is needed, not an "
      "empty text\n"},
+    {"databases: {default: '%env(SKR_TEST_EMPTY)%'}\n",
+     "1: databases.default: a DSN is needed, not an empty text, which is what "
+     "stands in %env(SKR_TEST_EMPTY)%\n"},
     {"transports: {a: 'doctrine://default?auto_setup='}\n",
      "1: transports.a?auto_setup: true or false is needed\n"},
     {"transports: {a: 'amqps://h?verify=%env(SKR_TEST_EMPTY)%'}\n",

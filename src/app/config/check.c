@@ -160,7 +160,8 @@ check_relay(struct skr_config_reader *reader,
     bool is_failure = config->failure_transport != NULL &&
                       strcmp(config->failure_transport, transport->name) == 0;
     bool is_outbox = transport->kind == SKR_TRANSPORT_OUTBOX;
-    if (transport->relay_to == NULL && is_outbox && !is_failure &&
+    bool is_given = transport->relay_to != NULL;
+    if (!is_given && is_outbox && !is_failure &&
         find_transport(config, "amqp") != NULL)
         transport->relay_to = "amqp";
     if (transport->relay_to == NULL || transport->scheme[0] == '\0')
@@ -178,6 +179,12 @@ check_relay(struct skr_config_reader *reader,
                            "'%s' is an outbox itself (doctrine://); a broker "
                            "such as queue:// is needed",
                            target->name);
+    else if (is_given && target->scheme[0] != '\0' &&
+             skr_driver_scheme(target->scheme)->name == NULL)
+        skr_config_mistake(reader, &place,
+                           "'%s' is %s://, to which nothing is relayed; "
+                           "correct its DSN",
+                           target->name, target->scheme);
     else if (share_queue(transport, target))
         skr_config_mistake(reader, &place,
                            "'%s' is the same queue in the same table; "

@@ -232,6 +232,7 @@ warn_of_scheme(struct skr_config_reader *reader,
     const struct skr_scheme *known;
     for (size_t at = 0; (known = skr_driver_next_scheme(&at)) != NULL;)
         skr_nearest_compare(&nearest, known->name, known->name);
+    skr_nearest_compare(&nearest, "rabbitmq", "amqp");
     if (nearest.meant != NULL)
         skr_config_warn(reader, place,
                         "%s:// is unknown, so that nothing can use this "

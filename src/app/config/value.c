@@ -204,14 +204,19 @@ set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
          const char *text, const char *shown)
 {
     const struct skr_config_key *key = place->key;
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    bool is_filled_in = shown != NULL && shown[0] != '\0';
     if (key->type == SKR_TYPE_TABLE && !skr_text_is_identifier(text))
         refuse_text(reader, place,
                     "a table name of letters, digits and underscores, 63 at "
                     "most and no digit first,",
                     shown);
     else if (text[0] == '\0' && key->scope != SKR_SCOPE_NONE)
-        skr_config_mistake(reader, place, "%s is needed, not an empty text",
-                           skr_config_type_needed(key->type));
+        skr_config_mistake(reader, place, "%s is needed, not an empty text%s%s",
+                           skr_config_type_needed(key->type),
+                           is_filled_in ? ", which is what stands in " : "",
+                           is_filled_in ? skr_config_excerpt(shown, excerpt)
+                                        : "");
     else if (key->scope != SKR_SCOPE_NONE)
         *(const char **)address_of(place) = text;
 }

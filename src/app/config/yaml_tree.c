@@ -266,14 +266,19 @@ is_indented_by_tab(const struct input *input, size_t line)
     return at != NULL && at < end && *at == '\t';
 }
 
-// What is not closed shows where something else begins.
+// What is not closed shows where something else begins. A text that begins with
+// %, @ or * is taken for something else than a text.
 static enum skr_code
 fail_syntax(const yaml_parser_t *parser, const char *problem,
             struct skr_error *error)
 {
     char outside[120] = "";
-    if (parser->context != NULL &&
-        parser->context_mark.line != parser->problem_mark.line)
+    if (strstr(problem, "cannot start any token") != NULL ||
+        strstr(problem, "alphabetic or numeric character") != NULL)
+        snprintf(outside, sizeof(outside),
+                 "; put quotes around a text that begins with such a sign");
+    else if (parser->context != NULL &&
+             parser->context_mark.line != parser->problem_mark.line)
         snprintf(outside, sizeof(outside), "; %.80s that begins in line %d",
                  parser->context, line_of(parser->context_mark));
     return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
