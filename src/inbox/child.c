@@ -344,6 +344,7 @@ struct skr_child {
     struct process process;
     char ending[ENDING_SIZE];  // of the last process, see end_process()
     bool has_answered;         // this process
+    bool has_told_withheld;    // see tell_withheld()
     uint64_t number;           // of the last message
     struct skr_backoff backoff;
     int64_t start_ms;  // not before this; by skr_clock_ms()
@@ -779,6 +780,28 @@ ask(struct skr_child *child, const struct skr_text *line, enum said *said,
     }
 }
 
+// A command that has failed may want what it did not get.
+static void
+tell_withheld(struct skr_child *child)
+{
+    struct skr_text names = {0};
+    for (char **name = child->withheld; *name != NULL; name++)
+        if (!child->has_told_withheld && getenv(*name) != NULL)
+            skr_text_add_format(&names, "%s%s", names.size > 0 ? ", " : "",
+                                *name);
+    if (names.size > 0)
+        skr_log(&child->consumer->log, SKR_LOG_INFO, "child.withheld",
+                SKR_LOG_TEXT("name", child->consumer->options.name),
+                SKR_LOG_TEXT("message", child->message_name),
+                SKR_LOG_TEXT("variables", names.bytes),
+                SKR_LOG_TEXT("advice",
+                             "the configuration names these variables, so the "
+                             "command did not get them; if it needs one, write "
+                             "it into env of its handler"));
+    skr_text_fini(&names);
+    child->has_told_withheld = true;
+}
+
 // SKR_RETRY with the remedy SKR_TRY_AGAIN in reason: no process could be had, a
 // stop left it too little time, or it asks to wait; the message is not to
 // blame. With any other, the process that had the message died, hung or did not
@@ -805,11 +828,14 @@ handle(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
     }
     enum skr_code code = ask(child, &line, &said, reason);
     skr_text_fini(&line);
+    enum skr_verdict verdict = SKR_RETRY;
+    if (code == SKR_OK)
+        verdict = said == SAID_LINE ? judge(child, reason)
+                                    : fail_talk(child, said, reason);
+    if (verdict != SKR_ACCEPT)
+        tell_withheld(child);
     if (code != SKR_OK)
         return SKR_RETRY;
-    enum skr_verdict verdict = said == SAID_LINE
-                                   ? judge(child, reason)
-                                   : fail_talk(child, said, reason);
     hear(child);
     end_hearing(child);
     return verdict;

@@ -172,6 +172,39 @@ handlers: {{order.placed: {{command: [python3, tells.py]{env}}}}}
     assert told["PGPASSWORD"] == "not named"
 
 
+@pytest.mark.parametrize("env", ["", ", env: [SHOP_URL]"])
+def test_of_a_command_that_fails_it_is_told_what_it_did_not_get(shop, env):
+    shop.write_config(f"""\
+databases: {{default: '%env(SHOP_URL)%'}}
+transports:
+    orders: 'queue://default?queue_name=orders'
+handlers: {{order.placed: {{command: ["false"]{env}}}}}
+""")
+    shop.environment["SHOP_URL"] = shop.url("shop")
+    shop.check("setup")
+    shop.check("setup-deduplication", "--force")
+    shops.write_row(shop.open("shop"), "{}", shops.id_headers(
+        "01890f5c-8000-7000-8000-000000000001"), "messenger_messages", "orders")
+    consumer = shop.start("consume", "orders")
+    consumer.wait_for("consumer.trouble")
+    assert consumer.stop() == 0
+    assert consumer.log().count("child.withheld") == (env == "")
+    assert ("variables=SHOP_URL " in consumer.log()) == (env == "")
+
+
+def test_a_variable_of_a_command_that_is_not_set_is_warned_of(shop):
+    shop.write_config("""\
+transports:
+    orders: 'queue://default?queue_name=orders'
+databases: {default: 'sqlite:///shop.db'}
+handlers:
+    order.placed: {command: [cat], env: [DATABASE_ULR]}
+""")
+    result = shop.run("config", "check")
+    assert ("skirnir.yaml:5: warning: handlers.order.placed.env: the environment "
+            "variable DATABASE_ULR is not set") in result.stdout + result.stderr
+
+
 @pytest.mark.parametrize("handler, said", [
     ("{sql: SELECT 1, env: [A]}", "only a command"),
     ("{command: [x], env: [A=b]}", "no name of an environment variable"),

@@ -223,6 +223,13 @@ skr_app_check_handlers(const struct skr_config *config,
         if (handler->command.count > 0 &&
             skr_process_check(handler->command.items[0], &error) != SKR_OK)
             report(&checking, SKR_CONFIG_MISTAKE, "command", error.text);
+        for (size_t n = 0; n < handler->env.count; n++)
+            if (getenv(handler->env.items[n]) == NULL) {
+                skr_fail(&error, SKR_OK, SKR_GIVE_UP,
+                         "the environment variable %s is not set",
+                         handler->env.items[n]);
+                report(&checking, SKR_CONFIG_WARNING, "env", error.text);
+            }
         if (handler->sql.count > 0 && !was_tried) {
             db = open_database(&checking);
             was_tried = true;
