@@ -67,7 +67,8 @@ static const struct skr_option consume_options[] = {
 static const struct skr_option kafka_relay_options[] = {
     TEXT("db-host", '\0', "HOST", "the database server (DB_HOST)",
          .variable = "DB_HOST"),
-    TEXT("db-port", '\0', "PORT", "its port (DB_PORT)", .variable = "DB_PORT"),
+    NUMBER("db-port", '\0', "PORT", "its port (DB_PORT)", 1, UINT16_MAX,
+           .variable = "DB_PORT"),
     TEXT("db-user", '\0', "NAME", "the user (DB_USER)", .variable = "DB_USER"),
     TEXT("db-pass", '\0', "TEXT", "the password; better by DB_PASS",
          .is_secret = true, .variable = "DB_PASS"),

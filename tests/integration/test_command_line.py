@@ -281,7 +281,7 @@ def test_publish_that_makes_no_sense_is_wrong_usage(shop, arguments, named):
 @pytest.mark.parametrize("arguments", [[], ["--db-driver=oracle"]], ids=str)
 def test_databases_that_can_be_chosen_are_named(shop, arguments):
     result = shop.run("kafka-relay", *arguments)
-    assert result.returncode == (1 if arguments else 255)
+    assert result.returncode == (2 if arguments else 255)
     assert "DB_DRIVER in the environment: mysql, postgres or sqlite is needed" \
         in result.stderr
 
@@ -295,8 +295,39 @@ def test_port_that_is_none_is_named_as_it_was_given(shop, port):
     result = shop.run("kafka-relay", "migrate",
                       environment={**DATABASE, "DB_PORT": port})
     assert result.returncode == 1
-    assert "DB_PORT in the environment: a number from 1 to 65535 is needed" \
-        in result.stderr
+    assert f"DB_PORT in the environment: --db-port={port}: PORT, a whole " \
+        "number from 1 to 65535, is needed" in result.stderr
+
+
+@pytest.mark.parametrize("option, variable, value, said", [
+    ("--db-port", "DB_PORT", "abc", "--db-port=abc: PORT, a whole number"),
+    ("--db-host", "DB_HOST", "localhost:3306",
+     "--db-host, or DB_HOST in the environment: a host alone"),
+    ("--db-host", "DB_HOST", "h/x", "a host alone"),
+    ("--partitioner", "KAFKA_PARTITIONER", "random",
+     "--partitioner=random: one of these is needed: murmur2 fnv1a"),
+    ("--dboutboxtable", None, "my table",
+     "--dboutboxtable: a table name of letters"),
+    ("--kafka-host", "KAFKA_HOST", "kafka://mq:9092",
+     "--kafka-host, or KAFKA_HOST in the environment: HOST:PORT"),
+    ("--kafka-options", "KAFKA_OPTIONS", "acks=1",
+     "--kafka-options, or KAFKA_HOST and KAFKA_OPTIONS in the environment: "
+     "acks in the DSN cannot be set"),
+], ids=str)
+def test_a_setting_of_kafka_relay_is_named_as_it_was_given(
+        shop, option, variable, value, said):
+    """On the command line it is wrong usage."""
+    settings = {**DATABASE, "DB_PORT": "1"}
+    result = shop.run("kafka-relay", f"{option}={value}", environment=settings)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "DB_NAME.0" not in result.stderr
+    assert "KAFKA_HOST.0" not in result.stderr
+    if variable is not None:
+        result = shop.run("kafka-relay",
+                          environment={**settings, variable: value})
+        assert result.returncode == 1
+        assert said in result.stderr
 
 
 def test_a_database_that_is_not_there_is_not_waited_for(shop):

@@ -307,7 +307,7 @@ static enum skr_code
 configure(void *user, struct skr_environment *environment, size_t index,
           struct skr_config **config, struct skr_error *error)
 {
-    const struct skr_kafka_relay *relay = user;
+    struct skr_kafka_relay *relay = user;
     struct patience patience = {
         .relay = relay, .index = index, .environment = environment};
     bool is_others = false;
@@ -801,6 +801,8 @@ skr_command_kafka_relay(struct skr_app *app)
     skr_kafka_relay_fini(&relay);
     if (code == SKR_OK)
         return SKR_EXIT_OK;
+    if (relay.is_usage && !relay.is_missing)
+        return skr_app_usage(app, "%s", error.text);
     skr_app_fail(app, &error);
     return relay.is_missing ? SKR_EXIT_MISSING : SKR_EXIT_FAILURE;
 }

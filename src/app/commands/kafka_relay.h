@@ -16,14 +16,16 @@ struct skr_kafka_relay {
     // Flags, else the environment; as arguments of `relay`, the names of the
     // databases, by which their transports are called.
     struct skr_arguments arguments;
-    struct skr_output output;  // JSON on standard output
-    struct skr_app app;        // of these two
-    struct skr_arena arena;    // the names
+    const struct skr_arguments *command_line;  // the flags alone
+    struct skr_output output;                  // JSON on standard output
+    struct skr_app app;                        // of these two
+    struct skr_arena arena;                    // the names
     struct skr_kafka_outbox_options table;
     // Of each database a transport, in the order of the names, then one to
     // Kafka for each, where that is needed; as if all tables were ours.
     struct skr_config *config;
     bool is_missing;  // a setting that is required
+    bool is_usage;    // what a flag says makes no sense
     int wake_fd;      // by a signal that asks for a stop; -1: it ends a job
 };
 
@@ -38,7 +40,7 @@ skr_kafka_relay_find(const struct skr_arguments *given, const char *name);
 // decides what is not set. Warnings are logged if they are wanted. From any
 // thread.
 SKR_MUST_CHECK enum skr_code
-skr_kafka_relay_configure(const struct skr_kafka_relay *relay, bool is_others,
+skr_kafka_relay_configure(struct skr_kafka_relay *relay, bool is_others,
                           bool warns, struct skr_config **config,
                           struct skr_error *error);
 void skr_kafka_relay_fini(struct skr_kafka_relay *relay);

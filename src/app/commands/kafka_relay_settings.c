@@ -18,10 +18,11 @@
 enum { LEAST_IN_FLIGHT = 8000 };
 
 static enum skr_code
-refuse(const struct skr_kafka_relay *relay, const char *name,
-       const char *needed, struct skr_error *error)
+refuse(struct skr_kafka_relay *relay, const char *name, const char *needed,
+       struct skr_error *error)
 {
     const struct skr_option *option = relay->app.command->options;
+    relay->is_usage = skr_arguments_has(relay->command_line, name);
     while (strcmp(option->name, name) != 0)
         option++;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
@@ -46,7 +47,7 @@ find_driver(const struct skr_arguments *given)
 
 // A database that is a file needs no server.
 static enum skr_code
-check_database(struct skr_kafka_relay *relay, struct skr_error *error)
+check_servers(struct skr_kafka_relay *relay, struct skr_error *error)
 {
     static const char *const names[] = {"db-driver", "db-name", "db-user",
                                         "db-pass",   "db-host", "db-port"};
@@ -54,17 +55,25 @@ check_database(struct skr_kafka_relay *relay, struct skr_error *error)
     const struct skr_arguments *given = &relay->arguments;
     const struct skr_db_ops *ops = find_driver(given);
     bool is_file = ops != NULL && ops->is_file;
-    int64_t unused;
     for (size_t i = 0; i < (is_file ? 2 : SKR_COUNT_OF(names)); i++) {
         const char *value = skr_arguments_find(given, names[i]);
         relay->is_missing = value == NULL || value[0] == '\0';
         if (relay->is_missing || ops == NULL)
             return refuse(relay, names[i], i == 0 ? drivers : "a value", error);
     }
-    const char *port = skr_arguments_find(given, "db-port");
-    return is_file || skr_text_number(port, 1, UINT16_MAX, &unused)
-               ? SKR_OK
-               : refuse(relay, "db-port", "a number from 1 to 65535", error);
+    const char *host = is_file ? "" : skr_arguments_find(given, "db-host");
+    const char *brokers = skr_arguments_find(given, "kafka-host");
+    // Of addresses in brackets and of lists a colon is a part.
+    if ((strchr(host, ':') != NULL && strpbrk(host, "[,") == NULL) ||
+        strpbrk(host, "/?#@") != NULL)
+        return refuse(relay, "db-host",
+                      "a host alone, its port being --db-port,", error);
+    if (brokers != NULL &&
+        strncmp(brokers + strcspn(brokers, ":"), "://", strlen("://")) == 0)
+        return refuse(relay, "kafka-host",
+                      "HOST:PORT, or several with commas, and no scheme,",
+                      error);
+    return SKR_OK;
 }
 
 // In which no %env()% is filled in.
@@ -263,11 +272,39 @@ write_yaml(const struct skr_arguments *given, bool is_others, const char *place,
     return code == SKR_OK && yaml->broken ? skr_fail_memory(error) : code;
 }
 
+// By their keys, what mistakes can be made in.
+static const struct {
+    const char *key, *option, *other, *named;
+} sources[] = {
+    {".table_name", "dboutboxtable", "", "--dboutboxtable"},
+    {".KAFKA_HOST.", "kafka-host", "kafka-options",
+     "--kafka-host and --kafka-options, or KAFKA_HOST and KAFKA_OPTIONS in the "
+     "environment"},
+};
+
 struct noted {
     const struct skr_log *log;     // for warnings; NULL: they are not wanted
     char last[SKR_EXPOSURE_SIZE];  // that was logged
     struct skr_error mistake;
+    struct skr_kafka_relay *relay;
 };
+
+static void
+note_mistake(struct noted *noted, const char *text)
+{
+    const struct skr_arguments *flags = noted->relay->command_line;
+    const char *reason = strstr(text, ": "), *named = "";
+    for (size_t i = 0; reason != NULL && i < SKR_COUNT_OF(sources); i++) {
+        const char *key = strstr(text, sources[i].key);
+        if (key == NULL || key > reason)
+            continue;
+        named = sources[i].named;
+        text = reason;
+        noted->relay->is_usage = skr_arguments_has(flags, sources[i].option) ||
+                                 skr_arguments_has(flags, sources[i].other);
+    }
+    skr_fail(&noted->mistake, SKR_INVALID, SKR_GIVE_UP, "%s%s", named, text);
+}
 
 // The first mistake, without the line of a file that the user has not written.
 // All databases have one host and one password, and so have the brokers: what
@@ -281,7 +318,7 @@ note(void *user, enum skr_config_severity severity, const char *path, int line,
     (void)path;
     (void)line;
     if (severity == SKR_CONFIG_MISTAKE && noted->mistake.code == SKR_OK)
-        skr_fail(&noted->mistake, SKR_INVALID, SKR_GIVE_UP, "%s", text);
+        note_mistake(noted, text);
     if (severity == SKR_CONFIG_MISTAKE || noted->log == NULL || cure == NULL ||
         strncmp(noted->last, cure, sizeof(noted->last) - 1) == 0)
         return;
@@ -306,7 +343,7 @@ set_address(const char *place, struct skr_config *config,
 }
 
 enum skr_code
-skr_kafka_relay_configure(const struct skr_kafka_relay *relay, bool is_others,
+skr_kafka_relay_configure(struct skr_kafka_relay *relay, bool is_others,
                           bool warns, struct skr_config **config,
                           struct skr_error *error)
 {
@@ -314,7 +351,8 @@ skr_kafka_relay_configure(const struct skr_kafka_relay *relay, bool is_others,
     const char *place = skr_arguments_find(given, "listen");
     struct skr_text yaml = {0};
     struct skr_config *made = NULL;
-    struct noted noted = {.log = warns ? &relay->app.log : NULL};
+    struct noted noted = {.log = warns ? &relay->app.log : NULL,
+                          .relay = relay};
     if (place == NULL)
         place = ":80";
     enum skr_code code = write_yaml(given, is_others, place, &yaml, error);
@@ -394,6 +432,7 @@ skr_kafka_relay_read(const struct skr_app *app, struct skr_kafka_relay *relay,
     struct skr_arguments *given = &relay->arguments;
     *relay = (struct skr_kafka_relay){
         .arguments = *app->arguments,
+        .command_line = app->arguments,
         .output = read_output(app->arguments),
         .app = *app,
         .wake_fd = -1,
@@ -405,7 +444,7 @@ skr_kafka_relay_read(const struct skr_app *app, struct skr_kafka_relay *relay,
         !skr_arguments_is_on(given, "cleanup"))
         code = refuse(relay, "cleanup", "what --dry-run is about", error);
     if (code == SKR_OK)
-        code = check_database(relay, error);
+        code = check_servers(relay, error);
     if (code == SKR_OK)
         code = read_names(relay, error);
     relay->table.takes_over = skr_arguments_has(given, "take-over");
