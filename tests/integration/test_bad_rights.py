@@ -163,6 +163,31 @@ def test_without_update_a_retry_cannot_be_noted(world, user):
     assert world.failed() == []
 
 
+@pytest.fixture
+def stranger(place):
+    """A login without any right."""
+    made = User(place)
+    made.create()
+    yield made
+    made.drop()
+
+
+@pytest.mark.parametrize("place, change, cure", [
+    ("mariadb", "SELECT 1", "or correct its name in the DSN"),
+    ("postgresql", "REVOKE CONNECT ON DATABASE {0} FROM PUBLIC",
+     "GRANT CONNECT ON DATABASE"),
+    ("postgresql", "ALTER ROLE {0} CONNECTION LIMIT 0",
+     "the CONNECTION LIMIT of the role"),
+    ("postgresql", "SELECT 1", "grant the right to SELECT to user {0}"),
+], indirect=["place"])
+def test_what_a_login_lacks_is_told_with_its_cure(place, stranger, change,
+                                                  cure):
+    stranger.ask(change.format(stranger.name))
+    result = place.run("failed", "show")
+    assert result.returncode == 1
+    assert cure.format(stranger.name) in result.stderr, result.stderr
+
+
 def test_setup_without_create_names_the_right(world, user):
     if not user.is_mariadb:
         user.ask(f"GRANT CONNECT ON DATABASE {user.name} TO {user.name}; "

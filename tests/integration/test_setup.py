@@ -215,6 +215,7 @@ def test_setup_names_a_folder_that_is_missing(shop):
     result = shop.run("setup")
     assert result.returncode == 1
     assert f"there is no folder {missing}" in result.stderr
+    assert "an absolute path has four slashes" in result.stderr
 
 
 def test_setup_names_a_file_that_is_no_database(shop):
@@ -223,6 +224,7 @@ def test_setup_names_a_file_that_is_no_database(shop):
     assert result.returncode == 1
     assert str(shop.path("queue")) in result.stderr
     assert "not a database" in result.stderr
+    assert "or correct the path in the DSN" in result.stderr
 
 
 def test_setup_refuses_a_table_of_another_shape(shop):

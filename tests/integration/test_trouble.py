@@ -421,6 +421,18 @@ def test_full_disk_is_named_and_waited_for(shop, small_disk, name):
     assert relay.stop() == 0
 
 
+def test_disk_that_is_full_at_the_start_is_named(shop, small_disk):
+    """The index of the write-ahead log is made by the first connection."""
+    shop.path("shop").symlink_to(small_disk / "shop.db")
+    shop.set_up("wal")
+    shop.close()
+    fill_up(small_disk)
+    result = shop.run("publish", "order.placed", "--body", "{}")
+    assert result.returncode == 1
+    assert "shop.db" in result.stderr
+    assert "free some space on the disk" in result.stderr
+
+
 def limit_file_size(size):
     """As a quota: what would be larger cannot be written."""
     def limit():

@@ -120,7 +120,8 @@ static const struct {
     {LOST, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},
 
     // What the server will not do.
-    {1044, SKR_REFUSED, SKR_GIVE_UP, "GRANT this user rights on the database"},
+    {1044, SKR_REFUSED, SKR_GIVE_UP,
+     "GRANT this user rights on the database, or correct its name in the DSN"},
     {1045, SKR_REFUSED, SKR_GIVE_UP, LOGIN},
     {1049, SKR_REFUSED, SKR_GIVE_UP, "create the database or correct the DSN"},
     {1130, SKR_REFUSED, SKR_GIVE_UP, "CREATE USER for this host"},

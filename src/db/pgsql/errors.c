@@ -47,10 +47,13 @@ static const struct native_error {
     {"40", SKR_CONFLICT, SKR_TRY_AGAIN, NULL},  // serialization, deadlock
     {"42P01", SKR_MISSING, SKR_GIVE_UP, NULL},
     {"42703", SKR_INVALID, SKR_GIVE_UP, SHAPE},
-    {"42501", SKR_REFUSED, SKR_GIVE_UP, NULL},  // fail_right() has the advice
+    // Of a login; fail_right() advises where it is a statement.
+    {"42501", SKR_REFUSED, SKR_GIVE_UP,
+     "GRANT CONNECT ON DATABASE to the user"},
     {"53100", SKR_REFUSED, SKR_TRY_AGAIN, "free some space on the server"},
     {"53300", SKR_REFUSED, SKR_TRY_AGAIN,
-     "raise max_connections, or have fewer programs connect"},
+     "raise max_connections, or the CONNECTION LIMIT of the role or database "
+     "that it names"},
     {"53", SKR_REFUSED, SKR_TRY_AGAIN, NULL},
     {"55006", SKR_CONFLICT, SKR_TRY_AGAIN, NULL},
     {"55P03", SKR_CONFLICT, SKR_TRY_AGAIN, LOCKED},
@@ -116,12 +119,12 @@ fail_right(PGconn *connection, const char *place, const char *message,
            const char *sql, struct skr_error *error)
 {
     char advice[160];
-    size_t length = sql == NULL ? 0 : strcspn(sql, " \n(");
-    if (length == 0 || length > 10)
+    const char *verb = sql == NULL ? "" : sql + strspn(sql, "(");
+    size_t length = strcspn(verb, " \n(");
+    if (length > 10)
         length = 0;
     snprintf(advice, sizeof(advice), "grant the right%s%.*s to user %.64s",
-             length > 0 ? " to " : "", (int)length, sql == NULL ? "" : sql,
-             PQuser(connection));
+             length > 0 ? " to " : "", (int)length, verb, PQuser(connection));
     const struct native_error native = {"42501", SKR_REFUSED, SKR_GIVE_UP,
                                         advice};
     return fail(error, &native, place, message);

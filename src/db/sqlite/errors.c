@@ -11,8 +11,10 @@
 #define LOCKED \
     "another connection holds the lock; a transaction is open too long"
 #define WRITABLE "make the file and its folder writable for this user"
-#define DAMAGED \
-    "the file is damaged or not a database; restore it from a backup"
+#define DAMAGED                                                            \
+    "the file is damaged or not a database; restore it from a backup, or " \
+    "correct the path in the DSN"
+#define SPACE "free some space on the disk"
 #define DISK "check the disk and the folder's permissions"
 
 // An extended code comes before the code that it belongs to.
@@ -39,7 +41,9 @@ static const struct {
     {SQLITE_READONLY, SKR_REFUSED, SKR_RECONNECT, WRITABLE},
     {SQLITE_PERM, SKR_REFUSED, SKR_RECONNECT, WRITABLE},
     {SQLITE_AUTH, SKR_REFUSED, SKR_GIVE_UP, NULL},
-    {SQLITE_FULL, SKR_REFUSED, SKR_TRY_AGAIN, "free some space on the disk"},
+    {SQLITE_FULL, SKR_REFUSED, SKR_TRY_AGAIN, SPACE},
+    // The first connection makes the index of the write-ahead log.
+    {SQLITE_IOERR_SHMSIZE, SKR_UNAVAILABLE, SKR_RECONNECT, SPACE},
     {SQLITE_NOLFS, SKR_REFUSED, SKR_TRY_AGAIN,
      "the disk's file system takes no file as large as this"},
     {SQLITE_IOERR_NOMEM, SKR_NO_MEMORY, SKR_TRY_AGAIN, NULL},

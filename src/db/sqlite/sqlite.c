@@ -115,8 +115,10 @@ fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
     bool has_folder = find_folder(path, folder);
     if (has_folder && access(folder, F_OK) != 0)
         return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
-                        "SQLite %s: there is no folder %s; make it first", path,
-                        folder);
+                        "SQLite %s: there is no folder %s; make it first, or "
+                        "correct the DSN: an absolute path has four slashes, "
+                        "sqlite:////",
+                        path, folder);
     struct stat status;
     if (was_missing)
         return skr_fail(error, SKR_MISSING, SKR_RECONNECT,
