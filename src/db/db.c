@@ -11,9 +11,11 @@
 #include "base/silence.h"
 #include "base/url.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct skr_value
 skr_bind_integer(int64_t integer)
@@ -116,6 +118,20 @@ skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
         *db = opened;
     }
     return code;
+}
+
+enum skr_code
+skr_db_check_files(const struct skr_url *url, const char *const *parameters,
+                   size_t count, struct skr_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *path = skr_url_find(url, parameters[i]);
+        if (path != NULL && access(path, R_OK) != 0)
+            return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
+                            "%s=%s in the DSN cannot be read: %s",
+                            parameters[i], path, strerror(errno));
+    }
+    return SKR_OK;
 }
 
 enum skr_code

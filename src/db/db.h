@@ -279,6 +279,12 @@ void skr_db_close(struct skr_db *db);
 SKR_MUST_CHECK enum skr_code
 skr_db_check_alive(struct skr_db *db, struct skr_error *error);
 
+// For drivers: refuses a file that a parameter names and that cannot be read.
+// Client libraries pass over it, or do not say which one it is.
+SKR_MUST_CHECK enum skr_code
+skr_db_check_files(const struct skr_url *url, const char *const *parameters,
+                   size_t count, struct skr_error *error);
+
 // For drivers: a server was silent for longer than the timeout in the URL.
 // place is "" where the caller adds it.
 enum skr_code skr_db_fail_silent(const char *place, int64_t timeout_s,

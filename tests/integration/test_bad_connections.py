@@ -275,6 +275,40 @@ def test_tls_of_a_database_that_proves_nothing(world, host, authority, says):
     assert world.take_numbers() == list(range(GOOD))
 
 
+@pytest.mark.parametrize("place, parameters, says", [
+    ("mariadb", "ssl_ca=/none.pem", "ssl_ca=/none.pem in the DSN cannot be "
+     "read: No such file"),
+    ("mariadb", "ssl_cert=/none.pem&ssl_key={0}/client.key",
+     "ssl_cert=/none.pem in the DSN cannot be read: No such file"),
+    ("mariadb", "ssl_cert={0}/client.pem&ssl_key={0}/stranger.key",
+     "name in ssl_key the key of ssl_cert"),
+    ("postgresql", "sslcert=/none.pem&sslkey=/none.key",
+     "sslcert=/none.pem in the DSN cannot be read: No such file"),
+    ("postgresql", "sslcert={0}/client.pem",
+     "let it be the key of sslcert"),
+    ("postgresql", "sslcert={0}/client.pem&sslkey={0}/stranger.key",
+     "let it be the key of sslcert"),
+    ("postgresql", "sslcert={0}/client.pem&sslkey={1}/open.key",
+     "chmod 600 sslkey"),
+], indirect=["place"])
+def test_a_certificate_of_ours_that_cannot_be_used_is_named(
+        place, parameters, says):
+    kind = place.database.kind.upper()
+    certificates = databases.need(f"SKR_{kind}_CERTIFICATES")
+    key = place.folder / "open.key"
+    shutil.copy(f"{certificates}/client.key", key)
+    key.chmod(0o644)
+    authority = "ssl_ca" if kind == "MARIADB" else "sslrootcert"
+    if authority not in parameters:
+        parameters += f"&{authority}={{0}}/authority.pem"
+    url = place.database.url
+    place.set_config(replace=[
+        (url, f"{url}?" + parameters.format(certificates, place.folder))])
+    result = place.run("failed", "show")
+    assert result.returncode == 1, result.stderr
+    assert says in result.stderr, result.stderr
+
+
 @pytest.mark.parametrize("scheme, port, says", [
     ("amqp", "SKR_RABBITMQ_TLS_PORT", "is this the TLS port?"),
     ("amqps", "SKR_RABBITMQ_PORT", "is this a plain port?"),

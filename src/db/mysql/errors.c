@@ -251,6 +251,9 @@ find_advice(size_t index, const char *message)
         strstr(message, "initial communication packet") != NULL)
         return "what is there does not answer as MariaDB and MySQL do; correct "
                "host and port in the DSN, or look whether the server hangs";
+    if (errors[index].native == BAD_TLS &&
+        strstr(message, "key values") != NULL)
+        return "name in ssl_key the key of ssl_cert";
     bool has_no_tls =
         errors[index].native == BAD_TLS && strstr(message, "support") != NULL;
     return has_no_tls ? SKR_MYSQL_OFFERS_NO_TLS : errors[index].advice;

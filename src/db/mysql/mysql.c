@@ -579,7 +579,10 @@ open_database(struct skr_db *db, const struct skr_url *url,
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     struct options options;
+    static const char *const files[] = {"ssl_ca", "ssl_cert", "ssl_key"};
     enum skr_code code = read_url(url, &options, error);
+    if (code == SKR_OK)
+        code = skr_db_check_files(url, files, SKR_COUNT_OF(files), error);
     if (code != SKR_OK)
         return code;
     mysql->timeout_s = options.timeout_s;

@@ -309,6 +309,8 @@ fail_connect(PGconn *connection, const struct server *server,
     else if (strstr(text, "response to SSL negotiation") != NULL)
         advice = "what answers there is not PostgreSQL; correct host and port "
                  "in the DSN";
+    else if (strstr(text, "private key file") != NULL)
+        advice = "chmod 600 sslkey, and let it be the key of sslcert";
     else if (strstr(text, "SSL") != NULL || strstr(text, "certificate") != NULL)
         advice = server->is_verified_by_default
                      ? "sslmode is verify-full by default: give sslrootcert="
@@ -505,6 +507,9 @@ connect_to_any(struct skr_pgsql *pgsql, const struct skr_url *url,
     enum skr_code code = check_url(url, error);
     if (code == SKR_OK)
         code = read_limits(url, &limits, error);
+    // libpq names the other files itself.
+    if (code == SKR_OK)
+        code = skr_db_check_files(url, &(const char *){"sslcert"}, 1, error);
     if (code != SKR_OK)
         return code;
     pgsql->timeout_ms = limits.timeout_ms;
