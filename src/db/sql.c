@@ -23,7 +23,7 @@ static const struct skr_word common[] = {
     {"inline_index", ""},
     {"create_index",
      "CREATE INDEX IF NOT EXISTS {own_index} ON {table} ({columns})"},
-    {"replace_index", ""},
+    {"index_remains", ""},
     {"key_text", "VARCHAR(255)"},
     {"partition_bytes", "partition_key"},
     {"writer_number", ""},

@@ -38,9 +38,11 @@ struct skr_word {
 //                  what follows know the word table
 //   find_indexes   a SELECT of the first three columns, or NULL, of each index
 //                  of the table that can be relied on
-//   prepare_index, replace_index, add_index   statements for an index on a
-//   table
-//                  that is in use, outside of a transaction, or ""
+//   prepare_index, add_index   statements for an index on a table that is in
+//                  use, outside of a transaction, or ""
+//   index_remains  a SELECT that gives a row if a failed attempt to add this
+//                  index to this table left something of its name behind, or
+//                  ""; remove_remains drops that
 //   find_column    a SELECT that gives a row if the table has the column; this
 //                  and those for adding it know the words table and column
 //   prepare_column, add_column   statements for a column, defined by

@@ -120,6 +120,18 @@ skr_schema_check_name(const char *table, struct skr_error *error)
     return SKR_OK;
 }
 
+// A table of another shape is not ours: nothing is added to it or beside it.
+static enum skr_code
+find_table(const struct skr_schema *schema, struct skr_tx tx, const char *table,
+           bool *has, struct skr_error *error)
+{
+    const struct skr_needs needs = {table, schema->needed, schema->cure};
+    enum skr_code code = skr_schema_has_table(tx, table, has, error);
+    return code == SKR_OK && *has && schema->needed != NULL
+               ? skr_schema_check(tx, &needs, error)
+               : code;
+}
+
 enum skr_code
 skr_schema_write(const struct skr_schema *schema, const char *table,
                  const struct skr_schema_target *target,
@@ -129,8 +141,8 @@ skr_schema_write(const struct skr_schema *schema, const char *table,
     bool is_there = false;
     enum skr_code code = SKR_OK;
     if (target->db != NULL)
-        code = skr_schema_has_table(skr_db_tx(target->db), table, &is_there,
-                                    error);
+        code =
+            find_table(schema, skr_db_tx(target->db), table, &is_there, error);
     if (code != SKR_OK || is_there)
         return code;
     code = write_table(schema, table, target, &arena, error);
@@ -374,18 +386,31 @@ fill_part(struct skr_tx tx, const struct part *part, const char *step,
 }
 
 static enum skr_code
+has_remains(struct skr_tx tx, const struct part *part, struct skr_arena *arena,
+            bool *has, struct skr_error *error)
+{
+    const char *sql = fill_part(tx, part, "{index_remains}", arena);
+    if (sql == NULL)
+        return skr_fail_memory(error);
+    return sql[0] == '\0' ? SKR_OK
+                          : skr_sql_finds(tx, sql, SKR_NO_VALUES, has, error);
+}
+
+static enum skr_code
 add_part(struct skr_tx tx, const struct part *part, skr_sql_text_fn *each,
          void *user, struct skr_error *error)
 {
     static const char *const steps[2][3] = {
-        {"{prepare_index}", "{replace_index}", "{add_index}"},
-        {"{prepare_column}", "{add_column}"},
+        {"{prepare_index}", "{remove_remains}", "{add_index}"},
+        {"{prepare_column}", NULL, "{add_column}"},
     };
-    bool is_column = part->column != NULL, has = false;
+    bool is_column = part->column != NULL, has = false, remains = false;
     struct skr_arena arena = {0};
     enum skr_code code = has_part(tx, part, &has, error);
+    if (code == SKR_OK && !has && !is_column)
+        code = has_remains(tx, part, &arena, &remains, error);
     for (size_t i = 0; !has && code == SKR_OK && i < 3; i++)
-        if (steps[is_column][i] != NULL)
+        if (i != 1 || remains)
             code = give(fill_part(tx, part, steps[is_column][i], &arena), each,
                         user, error);
     skr_arena_fini(&arena);
@@ -412,8 +437,8 @@ skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
 {
     struct skr_tx tx = skr_db_tx(db);
     bool is_there = false;
-    enum skr_code code = skr_schema_has_table(tx, table, &is_there, error);
-    if (!is_there)
+    enum skr_code code = find_table(schema, tx, table, &is_there, error);
+    if (code != SKR_OK || !is_there)
         return code;
     for (size_t i = 0; code == SKR_OK && i < schema->late_column_count; i++)
         code =

@@ -23,7 +23,10 @@ struct skr_column {
 };
 
 struct skr_schema {
-    const char *columns;                    // a template
+    const char *columns;  // a template
+    // What a table that is there needs to be one of ours to complete, and the
+    // cure of skr_schema_check(); NULL: it is left as it is.
+    const char *needed, *cure;
     const struct skr_column *late_columns;  // not among those
     size_t late_column_count;
     const struct skr_index *indexes;
@@ -34,7 +37,8 @@ struct skr_schema {
 SKR_MUST_CHECK enum skr_code
 skr_schema_check_name(const char *table, struct skr_error *error);
 // Gives the statements that make the table, each harmless when run again. With
-// a db, none for a table that is there: it is not ours to alter.
+// a db, none for a table that is there: it is not ours to alter; SKR_INVALID
+// for one of another shape.
 struct skr_schema_target {
     const struct skr_dialect *dialect;
     struct skr_db *db;  // NULL: whatever is there
@@ -47,7 +51,8 @@ skr_schema_write(const struct skr_schema *schema, const char *table,
                  struct skr_error *error);
 // Gives the statements that add what columns and indexes a table lacks that is
 // there, to be run outside of a transaction: they make no session wait where
-// the database can do that. None for a table that is not there.
+// the database can do that. None for a table that is not there; SKR_INVALID for
+// one of another shape.
 SKR_MUST_CHECK enum skr_code
 skr_schema_complete(const struct skr_schema *schema, struct skr_db *db,
                     const char *table, skr_sql_text_fn *each, void *user,

@@ -237,6 +237,41 @@ def test_setup_refuses_a_table_of_another_shape(shop):
         "CREATE TABLE messenger_outbox (id, payload)"
 
 
+def test_setup_changes_nothing_around_a_table_of_others(shop):
+    connection = shop.open("shop")
+    connection.execute("CREATE TABLE messenger_outbox (id, queue_name, "
+                       "available_at, delivered_at, other)")
+    connection.execute("CREATE TABLE unrelated (a)")
+    connection.execute("CREATE INDEX messenger_outbox_idx_available_at "
+                       "ON unrelated (a)")
+    before = schema(shop, "shop")
+    assert shop.run("setup", "outbox").returncode == 1
+    assert schema(shop, "shop") == before
+
+
+MISSING = "an index is still missing, as another has its name"
+
+
+def test_setup_says_that_another_index_has_its_name(shop):
+    """As in the cure for a table that uses ids again."""
+    shop.check("setup")
+    connection = shop.open("shop")
+    connection.execute("ALTER TABLE messenger_outbox RENAME TO old")
+    assert MISSING in shop.check("setup", "outbox")
+    connection.execute("DROP TABLE old")
+    assert MISSING not in shop.check("setup", "outbox")
+    assert "messenger_outbox_idx_available_at" in schema(shop, "shop")
+
+
+def test_a_failed_table_of_others_is_found_before_a_table_is_made(shop):
+    shop.open("shop").execute("CREATE TABLE messenger_messages (id, other)")
+    before = schema(shop, "shop")
+    result = shop.run("setup", "outbox")
+    assert result.returncode == 1
+    assert "messenger_messages has no column body" in result.stderr
+    assert schema(shop, "shop") == before
+
+
 REUSING = ("CREATE TABLE {} (id INTEGER PRIMARY KEY, body TEXT NOT NULL, "
            "headers TEXT NOT NULL, queue_name TEXT NOT NULL, created_at "
            "DATETIME NOT NULL, available_at DATETIME NOT NULL, delivered_at "

@@ -75,3 +75,61 @@ def test_setup_adds_what_is_missing_and_says_so(world, shape,  # noqa: F811
         len(before.split()) + len(added)
     again = world.check("setup", "outbox")
     assert "ran: " not in again
+
+
+FOREIGN = (
+    "CREATE TABLE messenger_outbox (id INT PRIMARY KEY, other INT, "
+    "queue_name VARCHAR(190), available_at INT, delivered_at INT);"
+    "CREATE INDEX messenger_outbox_idx_queue_name ON messenger_outbox (other);"
+    "CREATE TABLE unrelated (a INT);"
+    "CREATE INDEX messenger_outbox_idx_available_at ON unrelated (a);")
+EVERYTHING = {
+    "mysql": "SELECT table_name, index_name, column_name FROM "
+             "information_schema.statistics WHERE table_schema = DATABASE() "
+             "ORDER BY table_name, index_name, seq_in_index",
+    "postgresql": "SELECT tablename, indexdef FROM pg_indexes WHERE schemaname "
+                  "= current_schema() ORDER BY 1, 2",
+}
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]], ids=["run", "dry-run"])
+def test_setup_changes_nothing_around_a_table_of_others(world,  # noqa: F811
+                                                        flags):
+    world.server.ask(FOREIGN)
+    before = world.server.ask(EVERYTHING[world.server.dialect])
+    result = world.run("setup", "outbox", *flags)
+    assert result.returncode == 1
+    assert "messenger_outbox has no column body: this is a table of another " \
+        "shape; rename it or configure another name" in result.stderr
+    assert "run" not in result.stdout
+    assert world.server.ask(EVERYTHING[world.server.dialect]) == before
+
+
+@pytest.mark.parametrize("place", ["messenger_outbox (body(9))", "unrelated (a)"])
+def test_setup_drops_no_index_of_others(world, place):  # noqa: F811
+    """A name that is taken, in the table itself or another."""
+    dialect = world.server.dialect
+    name = "messenger_outbox_idx_queue_name"
+    if dialect == "mysql":
+        name = "idx_queue_name"
+    else:
+        place = place.replace("(9)", "")
+    world.server.ask(TABLES[dialect] + "CREATE TABLE unrelated (a INT);"
+                     f"CREATE INDEX {name} ON {place};")
+    before = world.server.ask(EVERYTHING[dialect])
+    result = world.run("setup", "outbox")
+    assert set(before.splitlines()) <= \
+        set(world.server.ask(EVERYTHING[dialect]).splitlines())
+    if dialect == "mysql" and place == "unrelated (a)":
+        assert result.returncode == 0, result.stderr
+        return
+    # On MariaDB and MySQL the statement fails.
+    assert result.returncode == (dialect == "mysql")
+    said = result.stdout + result.stderr
+    assert name in said and "rename" in said
+    world.server.ask(f"ALTER INDEX {name} RENAME TO mine"
+                     if dialect == "postgresql" else
+                     f"ALTER TABLE messenger_outbox RENAME INDEX {name} TO mine")
+    said = world.check("setup", "outbox")
+    assert "(queue_name)" in said and "missing" not in said
+    assert "mine" in world.server.ask(EVERYTHING[dialect])

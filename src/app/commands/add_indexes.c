@@ -82,6 +82,13 @@ skr_complete_table(const struct skr_store *table, struct skr_db *db,
     code = wait_for_turn(db, error);
     if (code == SKR_OK)
         code = table->admin->complete(table, db, add_to_table, db, error);
+    // Where a table that was renamed kept the names of its indexes, for one.
+    lacks = false;
+    if (code == SKR_OK)
+        code = table->admin->complete(table, db, note_lack, &lacks, error);
+    if (lacks)
+        printf("  an index is still missing, as another has its name; rename "
+               "or drop that one and run this again\n");
     skr_db_unlock(db);
     return code;
 }

@@ -85,6 +85,7 @@ static const struct {
     {1146, SKR_MISSING, SKR_GIVE_UP, NULL},
     {1054, SKR_INVALID, SKR_GIVE_UP, SHAPE},
     {1072, SKR_INVALID, SKR_GIVE_UP, SHAPE},  // the column of an index
+    {1061, SKR_INVALID, SKR_GIVE_UP, "rename the index that has that name"},
     {1064, SKR_INVALID, SKR_GIVE_UP, SYNTAX},
     {1065, SKR_INVALID, SKR_GIVE_UP, "the statement is empty"},
     {1153, SKR_INVALID, SKR_GIVE_UP, PACKET},

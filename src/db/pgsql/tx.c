@@ -85,7 +85,10 @@ static const struct skr_word words[] = {
     // It waits for all transactions that are under way, however long.
     {"prepare_index", "SET lock_timeout = 0"},
     // What a failed attempt left behind is there by name and of no use.
-    {"replace_index", "DROP INDEX CONCURRENTLY IF EXISTS {own_index}"},
+    {"index_remains",
+     "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('{own_index}') "
+     "AND indrelid = to_regclass('{table:name}') AND NOT indisvalid"},
+    {"remove_remains", "DROP INDEX CONCURRENTLY IF EXISTS {own_index}"},
     {"add_index", "CREATE INDEX CONCURRENTLY IF NOT EXISTS {own_index} "
                   "ON {table} ({columns})"},
     {"find_column",

@@ -37,6 +37,10 @@ static const struct skr_schema schema = {
                "    created_at {timestamp} NULL DEFAULT CURRENT_TIMESTAMP,\n"
                "    partition_key VARCHAR(255) NOT NULL DEFAULT '',\n"
                "    {key} VARCHAR(255) NOT NULL DEFAULT ''",
+    .needed = "id, batch_id, push_started_at, push_completed_at, topic, "
+              "payload_json, payload_headers, push_attempts, errored, "
+              "error_reason, partition_key, key, created_at",
+    .cure = "start without skip-migrations",
     .indexes = indexes,
     .index_count = SKR_COUNT_OF(indexes),
 };
@@ -100,13 +104,7 @@ outbox_check(const struct skr_store *table, struct skr_db *db,
              struct skr_error *error)
 {
     const char *name = table->name;
-    const struct skr_needs needs = {
-        .table = name,
-        .columns = "id, batch_id, push_started_at, push_completed_at, topic, "
-                   "payload_json, payload_headers, push_attempts, errored, "
-                   "error_reason, partition_key, key, created_at",
-        .cure = "start without skip-migrations",
-    };
+    const struct skr_needs needs = {name, schema.needed, schema.cure};
     enum skr_code code = skr_schema_check(skr_db_tx(db), &needs, error);
     return code == SKR_OK
                ? skr_schema_check_ids(skr_db_tx(db), name, "its columns",

@@ -52,13 +52,15 @@ static const struct skr_column ordered_columns[] = {
     {.name = "transaction_id", .definition = "{writer_number}"},
 };
 
+#define CURE "run `skirnir setup`"
 #define ORDERED_ROW SKR_MESSENGER_ROW ", partition_key"
 
-#define TABLE(late_count, unused_indexes)                        \
-    {                                                            \
-        .columns = COLUMNS, .late_columns = ordered_columns,     \
-        .late_column_count = (late_count), .indexes = indexes,   \
-        .index_count = SKR_COUNT_OF(indexes) - (unused_indexes), \
+#define TABLE(late_count, unused_indexes)                                   \
+    {                                                                       \
+        .columns = COLUMNS, .needed = SKR_MESSENGER_ROW, .cure = CURE,      \
+        .late_columns = ordered_columns, .late_column_count = (late_count), \
+        .indexes = indexes,                                                 \
+        .index_count = SKR_COUNT_OF(indexes) - (unused_indexes),            \
     }
 
 static const struct kind {
@@ -242,8 +244,7 @@ skr_messenger_check_table(struct skr_tx tx, const char *name, const char *row,
                           struct skr_error *error)
 {
     enum skr_code code = skr_schema_check(
-        tx, &(struct skr_needs){name, SKR_MESSENGER_ROW, "run `skirnir setup`"},
-        error);
+        tx, &(struct skr_needs){name, SKR_MESSENGER_ROW, CURE}, error);
     return code == SKR_OK
                ? skr_schema_check_ids(tx, name, row, "skirnir setup", error)
                : code;
