@@ -116,12 +116,11 @@ decide_failed(const struct skr_delivery_facts *facts,
 
 // There is a limit to what is deferred, and to how long. What a queue that
 // counts got back before, on a stop perhaps, is not deferred: the queue drops
-// what it gets back too often. What was not understood would not be read from a
-// row either.
+// what it gets back too often.
 static struct skr_delivery_decision
 decide_down(const struct skr_delivery_facts *facts, uint32_t wait_ms)
 {
-    if (!facts->has_retry_queue || facts->end == SKR_END_NOT_UNDERSTOOD ||
+    if (!facts->has_retry_queue ||
         (!facts->is_over_capacity && !facts->was_requeued))
         return defer(wait_ms < LONGEST_WAIT_MS ? wait_ms : LONGEST_WAIT_MS);
     return (struct skr_delivery_decision){.disposition = SKR_RETRY_AFTER,

@@ -105,12 +105,9 @@ wait_for_handler(struct skr_consumer *consumer, struct job *job)
 
 void
 skr_handler_pause(struct skr_consumer *consumer, struct handler *handler,
-                  const struct skr_error *reason, uint32_t pause_ms)
+                  enum skr_trouble_kind kind, const struct skr_error *reason,
+                  uint32_t pause_ms)
 {
-    // Of what is not understood none gets through: no end of it would be told.
-    enum skr_trouble_kind kind = handler == &consumer->unhandled.not_understood
-                                     ? SKR_TROUBLE_HARMLESS
-                                     : SKR_TROUBLE_CONSUMER;
     handler->reason = *reason;
     skr_trouble_report(&handler->trouble, &consumer->log, kind,
                        "consumer.trouble", consumer->options.name, reason);
@@ -121,7 +118,7 @@ void
 skr_handler_set_down(struct skr_consumer *consumer, struct job *job,
                      const struct skr_error *reason)
 {
-    skr_handler_pause(consumer, job->handler, reason,
+    skr_handler_pause(consumer, job->handler, SKR_TROUBLE_CONSUMER, reason,
                       skr_backoff_next(&job->handler->backoff));
     wait_for_handler(consumer, job);
 }
@@ -154,6 +151,7 @@ static void
 set_up(struct skr_consumer *consumer, struct handler *handler)
 {
     struct skr_trouble *trouble = &consumer->connection.trouble;
+    handler->failures.count = 0;
     if (handler->backoff.pause_ms == 0)
         return;
     skr_backoff_reset(&handler->backoff);

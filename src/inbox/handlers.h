@@ -36,10 +36,10 @@ struct handler {
     struct skr_store *queue;  // that its SQL writes; NULL: whatever that says
     bool makes_queue;
 
-    struct skr_backoff backoff;  // pause_ms 0: all is well
-    int64_t again_ms;            // not before this; by skr_clock_ms()
-    struct skr_error reason;     // for which it is down
-    struct skr_failures failures;
+    struct skr_backoff backoff;    // pause_ms 0: all is well
+    int64_t again_ms;              // not before this; by skr_clock_ms()
+    struct skr_error reason;       // for which it is down
+    struct skr_failures failures;  // none since one that succeeded
     struct skr_trouble trouble;
 };
 
@@ -65,6 +65,7 @@ void skr_handler_set_down(struct skr_consumer *consumer, struct job *job,
                           const struct skr_error *reason);
 // It is waited for so long.
 void skr_handler_pause(struct skr_consumer *consumer, struct handler *handler,
+                       enum skr_trouble_kind kind,
                        const struct skr_error *reason, uint32_t pause_ms);
 // Until it is tried again; 0: it may be tried now.
 uint32_t skr_handler_wait_ms(const struct handler *handler);
@@ -92,10 +93,9 @@ skr_job_tell_hooks(const struct skr_consumer *consumer, const struct job *job);
 // logged in full, the others are counted, and the count is logged once a
 // minute.
 struct unhandled {
-    struct handler handler;         // of those that wait: it is down for ever
-    struct handler not_understood;  // it runs nothing, and counts failures
-    uint64_t unlogged;              // came since the last line about them
-    int64_t log_again_ms;  // until then they are counted; by skr_clock_ms()
+    struct handler handler;  // of those that wait: it is down for ever
+    uint64_t unlogged;       // came since the last line about them
+    int64_t log_again_ms;    // until then they are counted; by skr_clock_ms()
 };
 
 void skr_unhandled_init(struct skr_consumer *consumer);

@@ -68,38 +68,32 @@ hold_back_partition(struct skr_consumer *consumer, const struct job *job)
     }
 }
 
-static struct handler *
-handler_of(struct skr_consumer *consumer, const struct job *job)
-{
-    return job->handler == NULL ? &consumer->unhandled.not_understood
-                                : job->handler;
-}
-
 // One mistake is not to move a whole backlog into the failed table: beyond
 // failure_limit the message waits, and so do all others of its handler. What
-// becomes of those that no handler is for is said by unhandled.
+// becomes of those that no handler is for is said by unhandled; what is not
+// understood could not wait in a row, and is not bounded.
 static void
 bound_failures(struct skr_consumer *consumer, struct job *job)
 {
-    struct handler *handler = handler_of(consumer, job);
+    struct handler *handler = job->handler;
     struct skr_error reason = job->reason;
     uint32_t limit = consumer->extras.failure_limit;
-    if (job->decision.disposition != SKR_DEAD_LETTER ||
-        job->facts.end == SKR_END_UNHANDLED)
+    if (job->decision.disposition != SKR_DEAD_LETTER || handler == NULL ||
+        job->facts.end == SKR_END_UNHANDLED ||
+        job->facts.end == SKR_END_NOT_UNDERSTOOD)
         return;
     uint32_t wait_ms =
         skr_failures_count(&handler->failures, limit, skr_clock_ms());
     if (wait_ms == 0)
         return;
     skr_error_prefix(&reason,
-                     "%u messages of %.80s failed within a minute "
-                     "(failure_limit)",
-                     (unsigned)limit,
-                     job->handler == NULL ? "no known kind"
-                                          : handler->message_name);
+                     "%u messages of %.80s failed within a minute, and none "
+                     "succeeded (failure_limit)",
+                     (unsigned)limit, handler->message_name);
     if (skr_handler_wait_ms(handler) == 0) {
         skr_backoff_next(&handler->backoff);
-        skr_handler_pause(consumer, handler, &reason, wait_ms);
+        skr_handler_pause(consumer, handler, SKR_TROUBLE_HARMLESS, &reason,
+                          wait_ms);
     }
     job->facts.limit_wait_ms = wait_ms;
     set_end(consumer, job, job->facts.end);
@@ -471,10 +465,10 @@ write_rows(struct skr_consumer *consumer, struct job *jobs, size_t count)
         skr_backoff_next(backoff);
     for (size_t i = 0; i < count; i++)
         if (jobs[i].facts.is_row_unwritable) {
-            struct skr_failures *failures =
-                &handler_of(consumer, &jobs[i])->failures;
-            if (jobs[i].decision.disposition == SKR_DEAD_LETTER)
-                failures->count -= failures->count > 0;
+            struct handler *handler = jobs[i].handler;
+            if (jobs[i].decision.disposition == SKR_DEAD_LETTER &&
+                handler != NULL)
+                handler->failures.count -= handler->failures.count > 0;
             jobs[i].facts.row_wait_ms = backoff->pause_ms;
             decide(consumer, &jobs[i]);
         }

@@ -553,9 +553,10 @@ decide(struct skr_dispatcher *dispatcher, const struct skr_published *published,
     struct skr_route *route = &row->destination.route;
     if (route->unroutable == SKR_UNROUTABLE_UNSAID)
         route->unroutable = settings->unroutable;
+    enum skr_blame blame = note_result(dispatcher, published, row);
     const struct skr_publish_facts facts = {
         .result = published->result,
-        .blame = note_result(dispatcher, published, row),
+        .blame = blame,
         .unroutable = route->unroutable,
         .retries = item->envelope.retry_count,
     };
@@ -587,8 +588,7 @@ decide(struct skr_dispatcher *dispatcher, const struct skr_published *published,
     finish(row);
 }
 
-// A result for a row that is not at the broker is dropped: a message that was
-// returned is acknowledged, too.
+// A result for a row that is not at the broker any more is dropped.
 static enum skr_code
 apply(struct skr_dispatcher *dispatcher, const struct skr_published *published,
       struct skr_error *error)

@@ -20,7 +20,7 @@ enum skr_decision {
 struct skr_publish_facts {
     enum skr_publish_result result;  // what the broker said
     enum skr_blame blame;            // of what it refused this time
-    enum skr_unroutable unroutable;  // what the route says; never UNSAID
+    enum skr_unroutable unroutable;  // what the route says; UNSAID: FAIL
     uint32_t retries;                // that the message has had
 };
 

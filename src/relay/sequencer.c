@@ -214,9 +214,9 @@ skr_sequencer_list_head(struct skr_sequencer *sequencer, const char *key,
     return SKR_OK;
 }
 
-// Whether something is to be read of a head that was listed.
+// Whether something is to be read of a head that is listed no more.
 static bool
-is_wanted(struct skr_sequencer *sequencer, const char *key)
+unlist(struct skr_sequencer *sequencer, const char *key)
 {
     struct skr_sequencer_entry *entry =
         find(sequencer, skr_sequencer_partition(key));
@@ -239,7 +239,7 @@ skr_sequencer_take_heads(struct skr_sequencer *sequencer, int64_t now_ms,
         if (head.not_before_ms > now_ms)
             // What was just popped has room.
             (void)skr_ring_push(&sequencer->heads, &head);
-        else if (is_wanted(sequencer, head.key))
+        else if (unlist(sequencer, head.key))
             keys[taken++] = head.key;
         else
             free(head.key);

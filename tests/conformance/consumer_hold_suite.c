@@ -239,9 +239,10 @@ test_beyond_its_limit_of_failures_a_handler_is_waited_for(void **state)
     assert_int_equal(fake->dropped, 0);
 }
 
-// Nor does what cannot be understood; no row can wait for it.
+// What nobody understands could wait in no row, and a queue that counts drops
+// what it gets back too often.
 static void
-test_what_is_not_understood_waits_in_its_queue_beyond_the_limit(void **state)
+test_what_is_not_understood_fails_beyond_the_limit_too(void **state)
 {
     enum { COUNT = 20, MOST = 3 };
     struct world *world = *state;
@@ -253,12 +254,41 @@ test_what_is_not_understood_waits_in_its_queue_beyond_the_limit(void **state)
     send(0, 100);
     start_running(&running, world, accept_order);
     await_number(world, "SELECT COUNT(*) FROM effects", 100);
-    await_waiting(COUNT - MOST);
+    await_waiting(0);
     stop_running(&running);
-    assert_int_equal(rows_of_failures(world), MOST);
-    assert_int_equal(retry_rows(world), 0);
-    assert_int_equal(world->troubles, 1);
+    assert_int_equal(rows_of_failures(world), COUNT);
+    assert_int_equal(world->troubles, 0);
     assert_int_equal(fake->dropped, 0);
+}
+
+static enum skr_verdict
+reject_every_other(const struct skr_delivery *delivery, struct skr_tx tx,
+                   void *user, struct skr_error *reason)
+{
+    static size_t calls;
+    return calls++ % 2 == 0 ? reject(delivery, tx, user, reason) : SKR_ACCEPT;
+}
+
+// A handler that works for others is not waited for.
+static void
+test_a_success_in_between_begins_the_count_anew(void **state)
+{
+    enum { COUNT = 20, MOST = 3 };
+    struct world *world = *state;
+    struct running running;
+    struct skr_error error = {0};
+    world->extras.failure_limit = MOST;
+    world->options.batch = 1;
+    send_bad(0, COUNT);
+    struct skr_consumer *consumer = open_consumer(world, accept_order);
+    assert_int_equal(skr_consumer_handle(consumer, "order.bad",
+                                         reject_every_other, world, &error),
+                     SKR_OK);
+    start_consumer(&running, consumer);
+    await_waiting(0);
+    stop_running(&running);
+    assert_int_equal(rows_of_failures(world), COUNT / 2);
+    assert_int_equal(world->troubles, 0);
 }
 
 static void
@@ -448,7 +478,8 @@ main(void)
         TEST(test_a_process_that_does_not_start_costs_nothing),
         TEST(test_a_failed_table_that_refuses_costs_nothing),
         TEST(test_beyond_its_limit_of_failures_a_handler_is_waited_for),
-        TEST(test_what_is_not_understood_waits_in_its_queue_beyond_the_limit),
+        TEST(test_what_is_not_understood_fails_beyond_the_limit_too),
+        TEST(test_a_success_in_between_begins_the_count_anew),
         TEST(test_a_database_that_is_away_costs_nothing),
         TEST(test_a_thousand_pass_one_whose_handler_is_in_trouble),
         TEST(test_more_than_can_be_held_waits_in_rows),

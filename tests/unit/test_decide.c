@@ -300,12 +300,6 @@ test_dead_letters_beyond_the_limit(void **state)
           .is_over_capacity = true,
           .limit_wait_ms = 700},
          {SKR_RETRY_AFTER, 30000, true, true}},
-        // Its row could not be read.
-        {{.end = SKR_END_NOT_UNDERSTOOD,
-          .has_retry_queue = true,
-          .is_over_capacity = true,
-          .limit_wait_ms = 700},
-         {SKR_DEFER, 700, false, false}},
         // A retry is none.
         {{.end = SKR_END_HANDLER_FAILED,
           .verdict = SKR_RETRY,

@@ -60,6 +60,7 @@ test_every_row_of_the_table(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct skr_retry_decision got =
             skr_retry_decide(&cases[i].facts, &policy, 5);
+        print_message("case %zu\n", i);
         assert_int_equal(got.decision, cases[i].want.decision);
         assert_int_equal(got.delay_ms, cases[i].want.delay_ms);
         assert_int_equal(got.is_not_counted, cases[i].want.is_not_counted);

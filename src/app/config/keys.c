@@ -173,11 +173,17 @@ static const struct skr_config_key keys[] = {
         DEFAULT("fail"), IN_TRANSPORT(relay.unroutable),
         .choices = "fail, drop or wait", .first_choice = SKR_UNROUTABLE_FAIL),
     KEY("transports.*.failure_limit", NUMBER,
-        "Messages that a relay, of one route, or a consumer, of one handler, "
-        "may move to the failed table within a minute; then others of that "
-        "route or handler wait until it is over, so that one mistake does not "
-        "move a whole backlog there. 0 is no limit.",
-        DEFAULT("100"), IN_TRANSPORT(failure_limit), RANGE(0, 1000000)),
+        "Of an outbox: messages of one route that may go to the failed table "
+        "within a minute; then the route waits until it is over, so that one "
+        "mistake does not move a whole backlog there. Of what is consumed: "
+        "messages of one handler, without one that succeeds in between; then "
+        "all messages of that handler wait, good ones too: in their queue, "
+        "or, where they are too many to be held, as rows of "
+        "`TRANSPORT.retry`. Each of several consumers counts for itself. What "
+        "cannot be understood, and what no handler is for, is not bounded. 0 "
+        "is no limit.",
+        DEFAULT("100"), IN_TRANSPORT(failure_limit), RANGE(0, 1000000),
+        .for_inbound = "0"),
     KEY("transports.*.on_success", CHOICE,
         "What becomes of an outbox's message that the broker has stored: "
         "`delete`, or `keep` as a row of the queue `QUEUE.sent`, which nobody "
@@ -695,6 +701,9 @@ skr_config_describe(const struct skr_config_key *key, struct skr_text *text)
         skr_text_add_format(text, ", default %s", key->fallback);
     if (key->for_queue != NULL)
         skr_text_add_format(text, " (queue://: %s)", key->for_queue);
+    if (key->for_inbound != NULL)
+        skr_text_add_format(text, " (of what is consumed: %s)",
+                            key->for_inbound);
     skr_text_add_format(text, ". %s", key->help);
 }
 

@@ -64,14 +64,15 @@ struct skr_config_key {
     const char *help;
 
     enum skr_config_scope scope;
-    size_t offset;          // in the struct that scope names
-    int64_t least, most;    // of a number or a size
-    const char *choices;    // "fail, drop or wait"
-    unsigned first_choice;  // the value of the first of them
-    const char *former;     // a choice of earlier versions; NULL: none
-    const char *read_as;    // and what it is now
-    const char *same_as;    // another place of the key with this path
-    const char *for_queue;  // the default where the transport is a queue://
+    size_t offset;            // in the struct that scope names
+    int64_t least, most;      // of a number or a size
+    const char *choices;      // "fail, drop or wait"
+    unsigned first_choice;    // the value of the first of them
+    const char *former;       // a choice of earlier versions; NULL: none
+    const char *read_as;      // and what it is now
+    const char *same_as;      // another place of the key with this path
+    const char *for_queue;    // the default where the transport is a queue://
+    const char *for_inbound;  // and where it is anything but an outbox
     bool required;
     enum skr_config_null null;
     bool table_only;  // known only where the transport is a table

@@ -259,9 +259,11 @@ skr_config_set_defaults(struct skr_config_reader *reader,
     const struct skr_config_key *keys = skr_config_keys(&count);
     for (size_t i = 0; i < count; i++) {
         const struct skr_config_key *key = &keys[i];
-        const char *fallback = kind == SKR_TRANSPORT_QUEUE && key->for_queue
-                                   ? key->for_queue
-                                   : key->fallback;
+        const char *fallback = key->fallback;
+        if (kind == SKR_TRANSPORT_QUEUE && key->for_queue != NULL)
+            fallback = key->for_queue;
+        if (kind != SKR_TRANSPORT_OUTBOX && key->for_inbound != NULL)
+            fallback = key->for_inbound;
         if (key->scope != scope || fallback == NULL)
             continue;
         if (key->table_only && kind == SKR_TRANSPORT_OTHER)

@@ -100,10 +100,12 @@ skr_mysql_is_open(const struct skr_mysql *mysql)
     return (mysql->connection->server_status & SERVER_STATUS_IN_TRANS) != 0;
 }
 
-// Of a connection that is open.
+// A connection that never was open knows nothing of its server.
 static inline const char *
 skr_mysql_product(MYSQL *connection)
 {
+    if (mysql_get_server_info(connection) == NULL)
+        return "MariaDB or MySQL";
     return mariadb_connection(connection) ? "MariaDB" : "MySQL";
 }
 

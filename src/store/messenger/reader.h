@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The reader of a messenger table: where it stands, and one look at the table.
 //
-// A read walks through a table of probes (reader.c): what lies behind the
+// A read walks through a table of probes (probes.c): what lies behind the
 // cursor and has become due, rows that others had claimed, rows that committed
 // late, what is new beyond the cursor, and the tail of the table. Each is a
 // statement or two, all in one snapshot. Where little is to be read one
