@@ -94,6 +94,18 @@ def test_the_rights_of_the_guide_are_enough(guarded):
     guarded.check("stats", "outbox", "orders")
 
 
+def test_what_fails_is_kept_without_the_right_to_its_sequence(guarded):
+    """Guides of earlier versions did not give it."""
+    if guarded.database.dialect == "postgresql":
+        guarded.ask("REVOKE USAGE ON SEQUENCE messenger_messages_id_seq FROM "
+                    + guarded.users["skirnir"])
+    guarded.work_as_guarded()
+    guarded.check("publish", "order.lost", "--body", "{}")
+    guarded.check("relay", "outbox", "--stop-when-empty")
+    guarded.check("consume", "orders", "--stop-when-empty")
+    assert "order.lost" in guarded.check("failed", "show")
+
+
 SHARED = ("relay_to: orders", "relay_to: orders\n        claim: shared")
 ORDERED = ("'doctrine://default?table_name=messenger_outbox",
            "'ordered-doctrine://default?table_name=messenger_outbox")

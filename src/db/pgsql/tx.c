@@ -139,7 +139,11 @@ static const struct skr_word words[] = {
     {"rows_written",
      "SELECT COALESCE(pg_sequence_last_value(CAST(pg_get_serial_sequence("
      "'{table:name}', 'id') AS regclass)), 0)"},
-    {"last_row", "CURRVAL(pg_get_serial_sequence('{table:name}', 'id'))"},
+    // 0 where the user may insert rows, and not look at their sequence.
+    {"last_row",
+     "CASE WHEN has_sequence_privilege(pg_get_serial_sequence('{table:name}', "
+     "'id'), 'USAGE, SELECT') "
+     "THEN CURRVAL(pg_get_serial_sequence('{table:name}', 'id')) ELSE 0 END"},
     {"table_place",
      "SELECT CONCAT(n.nspname, '.', c.relname) FROM pg_class AS c "
      "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
