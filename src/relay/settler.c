@@ -466,11 +466,11 @@ note_refusal(struct skr_settler *settler, const struct skr_batch_item *item)
 bool
 skr_settler_park(struct skr_settler *settler, const struct skr_batch_item *item)
 {
-    size_t known = settler->parked->count;
-    if (!note_refusal(settler, item))
-        return true;
-    log_refusal(settler, item);
-    return settler->parked->count > known;
+    bool is_new = note_refusal(settler, item);
+    bool has_room = skr_parked_knows(settler->parked, item->row);
+    if (is_new && has_room)
+        log_refusal(settler, item);
+    return has_room;
 }
 
 // Parks a row that was refused, or takes one out that no longer is. True: its

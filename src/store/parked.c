@@ -83,6 +83,12 @@ skr_parked_add(struct skr_parked *parked, struct skr_parked_row row)
 }
 
 bool
+skr_parked_knows(const struct skr_parked *parked, int64_t row)
+{
+    return is_at(parked, find(parked, row), row);
+}
+
+bool
 skr_parked_remove(struct skr_parked *parked, int64_t row)
 {
     size_t at = find(parked, row);

@@ -41,6 +41,7 @@ bool skr_parked_reserve(struct skr_parked *parked, size_t published);
 // True: the row was not known before. Of those that are not published one that
 // finds no room is forgotten.
 bool skr_parked_add(struct skr_parked *parked, struct skr_parked_row row);
+bool skr_parked_knows(const struct skr_parked *parked, int64_t row);
 // The row is settled after all. False: it was not known.
 bool skr_parked_remove(struct skr_parked *parked, int64_t row);
 // A new row has the id, and is to be read. False: it was not known.

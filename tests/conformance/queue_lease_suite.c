@@ -226,6 +226,23 @@ test_a_row_that_cannot_be_claimed_holds_up_no_other(void **state)
     skr_broker_close(broker);
 }
 
+static void
+test_many_rows_that_cannot_be_claimed_hold_up_no_other(void **state)
+{
+    struct world *world = *state;
+    size_t count = 0;
+    publish(world, 154);
+    skr_test_refuse(world->db, "messenger_messages", "UPDATE", "OLD.id <= 150");
+    struct skr_broker *broker = open_broker(world, "queue://orders");
+    for (size_t others = 0; others < 4; others += count) {
+        assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
+        settle_all(world, broker, count, SKR_SETTLE_ACK, 0);
+    }
+    assert_int_equal(rows_left(world), 150);
+    assert_int_equal(receive(world, broker, &count, 0), SKR_TIMEOUT);
+    skr_broker_close(broker);
+}
+
 // As when it is larger than the server takes at once: nobody knows how often it
 // has killed its consumer.
 static void
@@ -350,6 +367,7 @@ main(void)
         TEST(test_what_was_claimed_is_given_though_the_rest_cannot_be_freed),
         TEST(test_a_row_that_cannot_be_changed_holds_up_no_other),
         TEST(test_a_row_that_cannot_be_claimed_holds_up_no_other),
+        TEST(test_many_rows_that_cannot_be_claimed_hold_up_no_other),
         TEST(test_a_row_whose_tries_cannot_be_counted_has_failed),
         TEST(test_a_retry_is_not_early),
         TEST(test_rows_that_were_given_back_come_once),

@@ -31,10 +31,7 @@ enum {
     // A condition waits by a clock that stands still while the host is
     // suspended; leases go on. The time is looked at this often.
     LONGEST_WAIT_MS = 1000,
-    // A row that cannot be claimed is tried again so often; so many of them are
-    // found in one go.
-    PARK_MS = 60000,
-    MOST_REFUSED = 100,
+    PARK_MS = 60000,  // a row that cannot be claimed is tried again so often
 };
 
 // So many rows in hand are another's by now.
@@ -323,17 +320,22 @@ log_refusal(const struct queue_broker *broker,
 }
 
 // What the database refuses to lease is left alone for a while.
-static void
-park(struct queue_broker *broker)
+static enum skr_code
+park(struct queue_broker *broker, struct skr_error *error)
 {
     const struct skr_batch_item *item = &broker->batch.items[0];
-    if (skr_parked_add(&broker->parked,
-                       (struct skr_parked_row){
-                           .row = item->row,
-                           .until_ms = skr_clock_ms() + PARK_MS,
-                       }))
+    const struct skr_parked_row row = {.row = item->row,
+                                       .until_ms = skr_clock_ms() + PARK_MS};
+    bool is_new = skr_parked_add(&broker->parked, row);
+    if (!skr_parked_knows(&broker->parked, row.row))
+        return skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
+                        "too many rows of queue %s cannot be claimed, as "
+                        "queue.row_refused says: %s",
+                        broker->name, item->refusal);
+    if (is_new)
         log_refusal(broker, item);
     skr_batch_clear(&broker->batch);
+    return SKR_OK;
 }
 
 static bool
@@ -446,7 +448,7 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
         return code;
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
     broker->has_deferred = skr_clock_ms() < broker->deferred_until_ms;
-    for (int refused = 0;;) {
+    for (;;) {
         if (broker->base.wake_fd >= 0 &&
             skr_clock_sleep(broker->base.wake_fd, 0))
             return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
@@ -454,14 +456,11 @@ skr_queue_receive(struct skr_broker *base, struct skr_incoming *incoming,
         code = claim(broker, capacity, error);
         if (code != SKR_OK)
             return code;
-        bool has_refused = is_refused(&broker->batch);
-        if (broker->batch.count > 0 && !has_refused)
+        if (broker->batch.count > 0 && !is_refused(&broker->batch))
             break;
-        if (has_refused)
-            park(broker);
-        if (has_refused && ++refused < MOST_REFUSED)
-            continue;
-        code = wait_for_rows(broker, deadline_ms, error);
+        code = broker->batch.count > 0
+                   ? park(broker, error)
+                   : wait_for_rows(broker, deadline_ms, error);
         if (code != SKR_OK)
             return code;
     }

@@ -13,6 +13,8 @@
 //
 // A row that the database refuses to change holds up no other: a claim is tried
 // for half as many rows until that one is alone, and a renewal is halved, too.
+// The claims after it begin with one row, and double: such rows seldom come
+// alone.
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -26,7 +28,7 @@
 
 // Leases that ran out are looked for so often, and those that last long less
 // often: each look is a statement that an idle queue costs.
-enum { EXPIRED_LOOK_MS = 5000, EXPIRED_LOOKS = 120 };
+enum { EXPIRED_LOOK_MS = 5000, EXPIRED_LOOKS = 120, MOST_DOUBLED = 1024 };
 
 struct claiming {
     struct skr_messenger_reader *reader;
@@ -411,6 +413,7 @@ give_refused(struct claiming *claiming, const struct skr_error *refusal,
         return skr_fail_memory(error);
     batch->count = 1;
     claiming->reader->at.has_more = true;
+    claiming->reader->most_claimed = 1;
     return SKR_OK;
 }
 
@@ -419,7 +422,10 @@ claim_rows(struct claiming *claiming, struct skr_error *error)
 {
     struct skr_tries tries = {.started_ms = skr_clock_ms()};
     struct skr_error failure = {0};
+    size_t *most = &claiming->reader->most_claimed;
     enum skr_code code;
+    if (*most > 0 && claiming->read->max_rows > *most)
+        claiming->read->max_rows = *most;
     do {
         claiming->cannot_count = false;
         claiming->locked = 0;
@@ -430,6 +436,8 @@ claim_rows(struct claiming *claiming, struct skr_error *error)
     if (code != SKR_OK && failure.remedy == SKR_GIVE_UP &&
         claiming->locked == 1)
         return give_refused(claiming, &failure, error);
+    if (code == SKR_OK)
+        *most = *most < MOST_DOUBLED ? *most * 2 : 0;
     // Others were in the way: there is something to claim, and soon.
     if (code != SKR_OK && failure.remedy == SKR_TRY_AGAIN)
         claiming->reader->at.has_more = true;

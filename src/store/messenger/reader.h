@@ -52,6 +52,7 @@ struct skr_messenger_reader {
     // What ids of rows without one are derived from; "": none are.
     char id_namespace[SKR_NAMESPACE_SIZE];
     struct skr_messenger_indexes indexes;
+    size_t most_claimed;  // at once, after a row was refused; 0: no bound
 };
 
 // What a look is for.
