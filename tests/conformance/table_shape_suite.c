@@ -524,6 +524,42 @@ test_a_table_is_one_however_it_is_spelt(void **state)
     skr_db_close(db);
 }
 
+// Relays of earlier versions own shards under the name of their configuration.
+static void
+test_shards_of_an_earlier_spelling_are_not_taken(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_messenger_options options = outbox_options(fixture);
+    struct skr_assignments shares;
+    struct skr_error error = {0};
+    options.is_sharded = true;
+    skr_store_free(fixture->table);
+    fixture->table = make_table_by(&options);
+    start(fixture);
+    options.table = "Messenger_OUTBOX";
+    struct skr_store *other = make_table_by(&options);
+    for (int slot = 0; slot < SKR_SHARDS; slot++) {
+        const struct skr_value values[] = {skr_bind_integer(slot),
+                                           skr_bind_integer(60)};
+        skr_test_run_template(fixture->db,
+                              "INSERT INTO skirnir_lease (queue_name, slot, "
+                              "owner, epoch, expires_at) VALUES "
+                              "('outbox/Messenger_OUTBOX', ?, 'earlier', 1, "
+                              "{now_plus})",
+                              values, 2);
+    }
+    enum skr_code code = other->admin->check(other, fixture->db, &error);
+    if (code == SKR_OK) {
+        assert_int_equal(
+            other->shards->see(other, fixture->db, &shares, &error), SKR_OK);
+        assert_int_equal(shares.free.shards, 0);
+    } else {
+        // The server tells the two apart.
+        assert_int_equal(error.code, SKR_MISSING);
+    }
+    skr_store_free(other);
+}
+
 static const char *
 fill_name(const struct fixture *fixture, struct skr_arena *arena,
           const char *sql, const char *table)
@@ -669,6 +705,7 @@ main(void)
         BARE_TEST(test_a_queue_has_one_lock_whatever_its_database_is_called),
         BARE_TEST(test_a_column_that_is_missing_is_named_with_its_table),
         BARE_TEST(test_a_table_is_one_however_it_is_spelt),
+        BARE_TEST(test_shards_of_an_earlier_spelling_are_not_taken),
         BARE_TEST(test_words_of_sql_name_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,6 +107,8 @@ skr_messenger_setup_leases(const struct skr_messenger *messenger,
 }
 
 // Relays may spell the table in several ways that the server takes for one.
+// Earlier versions own shards under the spelling of their configuration: where
+// one does, this relay contends for them under the same.
 static enum skr_code
 spell_lease_name(const struct skr_messenger *messenger, struct skr_db *db,
                  struct skr_error *error)
@@ -121,7 +123,13 @@ spell_lease_name(const struct skr_messenger *messenger, struct skr_db *db,
         // Behind its schema, where the server has those.
         const char *name = (const char *)place.bytes + place.size - size;
         char *own = strrchr(messenger->lease_name, '/') + 1;
-        if (strcmp(own, name) != 0 && strcasecmp(own, name) == 0)
+        bool differs = strcmp(own, name) != 0 && strcasecmp(own, name) == 0;
+        int64_t owned = 0;
+        if (differs)
+            code = skr_sql_number(
+                skr_db_tx(db), skr_messenger_sql(messenger, SKR_SQL_OWNED),
+                skr_values("%s", messenger->lease_name), &owned, error);
+        if (code == SKR_OK && differs && owned == 0)
             memcpy(own, name, size);
     }
     skr_arena_fini(&arena);

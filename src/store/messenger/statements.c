@@ -327,6 +327,10 @@ static const struct template of_all[SKR_SQL_COUNT] = {
                             " WHERE queue_name = ? AND NOT " IS_FREE
                             " AND {of_other_kind}",
                             .is_of_shards = true},
+    // Parameter: queue.
+    [SKR_SQL_OWNED] = {"SELECT COUNT(*) FROM " LEASES
+                       " WHERE queue_name = ? AND NOT " IS_FREE,
+                       .is_of_shards = true},
     // A relay that was frozen while it settled has its rows locked until the
     // server ends its session. No other relay waits for those.
     // Parameters: queue, numbers.

@@ -75,6 +75,7 @@ enum skr_messenger_sql {
     SKR_SQL_HOLD_OWNER_LOCK,
     SKR_SQL_GUARD,
     SKR_SQL_OTHER_KIND,
+    SKR_SQL_OWNED,
     SKR_SQL_FIND_FREE,
     SKR_SQL_TAKE,
     SKR_SQL_RENEW_SHARDS,
