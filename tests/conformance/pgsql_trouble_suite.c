@@ -428,7 +428,8 @@ claim(const struct skr_store *table, struct skr_db *db, struct skr_batch *batch)
 {
     struct skr_error error = {0};
     struct skr_reader *reader = NULL;
-    const struct skr_read read = {.max_rows = 2, .max_bytes = 1000};
+    const struct skr_read read = {.max_rows = batch->capacity,
+                                  .max_bytes = 1000};
     if (table->source->open(table, db, false, &reader, &error) != SKR_OK ||
         table->leases->claim(reader, &read, batch, &error) != SKR_OK)
         fail_msg("%s", error.text);
@@ -436,28 +437,74 @@ claim(const struct skr_store *table, struct skr_db *db, struct skr_batch *batch)
     return batch->count;
 }
 
-static void
-share_by_lease(struct skr_db *one, struct skr_db *other)
+static struct skr_store *
+make_outbox_of_four(struct skr_db *db)
 {
     struct skr_store *table = NULL;
-    struct skr_batch batches[2];
     assert_int_equal(skr_messenger_new(
                          &(struct skr_messenger_options){
-                             .dialect = skr_db_dialect(one),
+                             .dialect = skr_db_dialect(db),
                              .table = "messenger_outbox",
                              .queue = "outbox",
                          },
                          &table, NULL),
                      SKR_OK);
-    assert_int_equal(skr_store_create(table, one, NULL), SKR_OK);
+    assert_int_equal(skr_store_create(table, db, NULL), SKR_OK);
     const struct skr_value values[] = {
         skr_bind_text("{}"), skr_bind_text("{\"type\":\"order.placed\"}")};
     for (int i = 0; i < 4; i++)
-        skr_test_run_template(one,
+        skr_test_run_template(db,
                               "INSERT INTO messenger_outbox (body, headers, "
                               "queue_name, created_at, available_at) "
                               "VALUES (?, ?, 'outbox', {now}, {now})",
                               values, SKR_COUNT_OF(values));
+    return table;
+}
+
+static bool
+is_later(void *user)
+{
+    const struct skr_batch *batch = user;
+    char now[SKR_TIMESTAMP_SIZE];
+    skr_clock_timestamp(skr_clock_wall_us(), now);
+    return strncmp(now, batch->lease.time, 19) > 0;
+}
+
+// A row is refused for good, and then another one for the moment.
+static void
+test_a_renewal_that_fails_half_way_has_renewed_nothing(void **state)
+{
+    struct world *world = *state;
+    struct skr_error error = {0};
+    struct skr_batch batch;
+    struct skr_store *table = make_outbox_of_four(world->db);
+    assert_int_equal(skr_batch_init(&batch, 4, NULL), SKR_OK);
+    assert_int_equal(claim(table, world->db, &batch), 4);
+    skr_test_run(world->db,
+                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                 "$$ BEGIN IF OLD.id = 3 THEN RAISE EXCEPTION 'no'; END IF; "
+                 "RAISE EXCEPTION 'not now' USING ERRCODE = '55P03'; END $$");
+    skr_test_run(world->db,
+                 "CREATE TRIGGER refuse BEFORE UPDATE ON messenger_outbox FOR "
+                 "EACH ROW WHEN (OLD.id > 2) EXECUTE FUNCTION refuse()");
+    assert_true(skr_test_eventually(is_later, &batch, 10000));
+    assert_int_not_equal(table->leases->renew(table, world->db, &batch, &error),
+                         SKR_OK);
+    assert_int_equal(error.remedy, SKR_TRY_AGAIN);
+    skr_test_run(world->db, "DROP TRIGGER refuse ON messenger_outbox");
+    assert_int_equal(table->leases->renew(table, world->db, &batch, &error),
+                     SKR_OK);
+    for (size_t i = 0; i < batch.count; i++)
+        assert_false(batch.items[i].lost);
+    skr_batch_fini(&batch);
+    skr_store_free(table);
+}
+
+static void
+share_by_lease(struct skr_db *one, struct skr_db *other)
+{
+    struct skr_batch batches[2];
+    struct skr_store *table = make_outbox_of_four(one);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(skr_batch_init(&batches[i], 2, NULL), SKR_OK);
         assert_int_equal(claim(table, i == 0 ? one : other, &batches[i]), 2);
@@ -549,6 +596,7 @@ main(void)
         TEST(test_only_the_holder_of_a_lock_has_little_time),
         TEST(test_a_lock_outlives_a_transaction_that_failed),
         TEST(test_a_frozen_holder_loses_the_lock_in_time),
+        TEST(test_a_renewal_that_fails_half_way_has_renewed_nothing),
         TEST(test_behind_a_pooler_of_transactions_no_lock_is_given),
         TEST(test_a_pooler_of_sessions_is_as_good_as_none),
     };

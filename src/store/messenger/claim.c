@@ -473,6 +473,7 @@ struct renewal {
     struct skr_db *db;
     struct skr_batch *batch;
     struct skr_lease renewed;
+    bool is_trial;  // nothing is committed
 };
 
 static bool
@@ -559,7 +560,7 @@ renew(const struct renewal *renewal, bool asks_first, bool *is_whole,
         code = find_lost(renewal, skr_db_tx(db), error);
     if (code == SKR_OK)
         code = move_lease(renewal, skr_db_tx(db), is_whole, error);
-    if (code == SKR_OK && *is_whole)
+    if (code == SKR_OK && *is_whole && !renewal->is_trial)
         return skr_db_commit(db, error);
     skr_db_rollback(db);
     return code;
@@ -592,7 +593,9 @@ renew_some(void *user, struct skr_batch *batch, struct skr_error *error)
     return code;
 }
 
-// A row that cannot be renewed is let go: who claims it next says why.
+// A row that cannot be renewed is let go: who claims it next says why. Such
+// rows are found first, and nothing is committed: all others get one time, or
+// keep theirs.
 static enum skr_code
 renew_batch(const struct skr_store *table, struct skr_db *db,
             struct skr_batch *batch, struct skr_error *error)
@@ -606,14 +609,20 @@ renew_batch(const struct skr_store *table, struct skr_db *db,
                                            renewal.renewed.time, &failure);
     if (code == SKR_OK)
         code = renew_some(&renewal, batch, &failure);
-    if (code != SKR_OK && failure.remedy == SKR_GIVE_UP)
+    bool has_refused = code != SKR_OK && failure.remedy == SKR_GIVE_UP;
+    if (has_refused) {
+        renewal.is_trial = true;
         code = skr_apart_settle(batch, renew_some, &renewal, &failure);
+        renewal.is_trial = false;
+    }
     for (size_t i = 0; i < batch->count; i++) {
         struct skr_batch_item *item = &batch->items[i];
         item->lost |= code == SKR_OK && item->write == SKR_WRITE_REFUSED;
         item->write = SKR_WRITE_WHOLE;
         item->refusal = NULL;
     }
+    if (has_refused && code == SKR_OK)
+        code = renew_some(&renewal, batch, &failure);
     if (code != SKR_OK)
         return skr_fail_with(error, &failure);
     batch->lease = renewal.renewed;
