@@ -579,7 +579,7 @@ test_tls_knows_its_server(void **state)
         // Nobody has signed it whom this machine, or the URL, trusts.
         {"ssl=1", SKR_REFUSED, false},
         {"ssl_ca=%s/stranger.pem", SKR_REFUSED, false},
-        {"ssl_ca=%s/nothing.pem", SKR_REFUSED, false},
+        {"ssl_ca=%s/nothing.pem", SKR_INVALID, false},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_text url = {0};
