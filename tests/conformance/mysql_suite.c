@@ -11,6 +11,8 @@
 #include "store/deduplication/deduplication.h"
 #include "store/messenger/messenger.h"
 
+#include <skirnir/mysql.h>
+
 static MYSQL *
 raw(struct skr_db *db)
 {
@@ -50,6 +52,24 @@ test_autocommit_off_counts_as_a_transaction(void **state)
     assert_int_equal(client.tx.ops->check(client.tx, &error), SKR_OK);
     skr_test_client_close(&client);
     assert_int_equal(count_things(fixture->db), 0);
+}
+
+static void
+test_a_connection_that_never_was_open_is_refused(void **state)
+{
+    (void)state;
+    struct skr_error error = {0};
+    MYSQL *connection = mysql_init(NULL);
+    assert_non_null(connection);
+    struct skr_tx tx = skr_mysql_tx(connection);
+    const struct skr_statement insert = {
+        .sql = "INSERT INTO thing (name) VALUES ('a')"};
+    assert_int_equal(skr_tx_run(tx, &insert, &error), SKR_UNAVAILABLE);
+    my_bool on = 1;
+    mysql_optionsv(connection, MYSQL_OPT_RECONNECT, &on);
+    assert_int_equal(tx.ops->check(tx, &error), SKR_NO_TRANSACTION);
+    assert_non_null(strstr(error.text, "the MariaDB or MySQL connection"));
+    mysql_close(connection);
 }
 
 static enum skr_code
@@ -1137,6 +1157,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_autocommit_off_counts_as_a_transaction),
+        TEST(test_a_connection_that_never_was_open_is_refused),
         TEST(test_mistakes_leave_the_applications_connection_in_step),
         TEST(test_a_large_body_goes_through_the_applications_connection),
         TEST(test_after_a_deadlock_nothing_more_is_written),
