@@ -35,7 +35,7 @@ enum {
     MARGIN_MS = 10,
     PAUSE_MS = 5000,  // after trouble
     // A broker that is not waited for at all may go and ask its server.
-    GLANCE_MS = 1,
+    SHORTEST_WAIT_MS = 1,
 };
 
 static enum skr_code
@@ -445,7 +445,7 @@ receive(struct skr_consumer *consumer, size_t capacity, size_t *count,
     if (code != SKR_TIMEOUT)
         return code;
     if (had_retry)
-        wait_ms = GLANCE_MS;
+        wait_ms = SHORTEST_WAIT_MS;
     code = receive_from_broker(consumer, capacity,
                                timeout_ms < wait_ms ? timeout_ms : wait_ms,
                                count, error);

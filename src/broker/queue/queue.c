@@ -18,7 +18,7 @@ enum {
     DEFAULT_REDELIVER_S = 60,
     LEAST_REDELIVER_S = 3,  // a lease has a precision of one second
     MOST_REDELIVER_S = 7 * 24 * 3600,
-    MOST_SWEEP_MS = 5000,
+    LONGEST_FULL_SCAN_MS = 5000,
 };
 
 static const char default_table[] = "messenger_messages";
@@ -65,8 +65,9 @@ make_table(struct queue_broker *broker, const struct skr_url *url, bool is_own,
             .table = table,
             .queue = queue,
             .redeliver_timeout_s = (uint32_t)broker->redeliver_timeout_s,
-            .full_scan_ms =
-                full_scan_ms < MOST_SWEEP_MS ? full_scan_ms : MOST_SWEEP_MS,
+            .full_scan_ms = full_scan_ms < LONGEST_FULL_SCAN_MS
+                                ? full_scan_ms
+                                : LONGEST_FULL_SCAN_MS,
             .time_zone = skr_url_find(url, "time_zone"),
             .limits_headers = !is_own,
             .transport = broker->name,
