@@ -564,7 +564,7 @@ def test_k22_flags_are_written_as_go_has_them(sqlite_world):
     # The flag has the last word.
     result = world.run("kafka-relay", "--cleanup=false", "--dry-run",
                        environment={"RUN_CLEANUP": "true"})
-    assert result.returncode == 1 and "RUN_CLEANUP" in result.stderr
+    assert result.returncode == 2 and "RUN_CLEANUP" in result.stderr
     world.check("kafka-relay", "-db-name", world.path("flag"), "-v",
                 "-dboutboxtable=other_outbox", "migrate")
     assert world.count("flag", "other_outbox") == 0
