@@ -382,8 +382,7 @@ return_waiting(struct rabbit_broker *broker, struct skr_error *error)
            (delivery = skr_rabbit_deliveries_give(deliveries, &tag)) != NULL) {
         // Once is no harm. A queue that counts has a limit, and its end.
         if (skr_rabbit_delivery_was_out(delivery)) {
-            code = skr_rabbit_deliveries_defer(deliveries, tag, skr_clock_ms(),
-                                               error);
+            skr_rabbit_deliveries_defer(deliveries, delivery, skr_clock_ms());
             continue;
         }
         skr_rabbit_deliveries_drop(deliveries, delivery);
@@ -495,8 +494,9 @@ is_over_capacity(const struct rabbit_broker *broker)
 {
     const struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
     int64_t since_ms = skr_clock_ms() - broker->options.hold_timeout_ms;
-    for (size_t i = 0; i < deliveries->deferred_count; i++)
-        if (deliveries->deferred[i].delivery.came_ms < since_ms)
+    for (size_t i = 0; i < deliveries->count; i++)
+        if (deliveries->items[i].is_deferred &&
+            deliveries->items[i].came_ms < since_ms)
             return true;
     return deliveries->deferred_count >= MOST_DEFERRED ||
            (int64_t)deliveries->deferred_bytes >=
@@ -552,8 +552,9 @@ is_half_deferred(const struct rabbit_broker *broker)
     size_t most =
         consumer->prefetch.count / broker->options.topology.queue_count;
     size_t taken = 0;
-    for (size_t i = 0; i < deliveries->deferred_count; i++)
-        taken += deliveries->deferred[i].tag >= consumer->prefetch.since_come;
+    for (size_t i = 0; i < deliveries->count; i++)
+        taken += deliveries->items[i].is_deferred &&
+                 deliveries->items[i].tag >= consumer->prefetch.since_come;
     return taken > 0 && taken * 2 >= most &&
            deliveries->deferred_count < MOST_DEFERRED;
 }
@@ -742,18 +743,15 @@ return_unsettled(struct rabbit_broker *broker, struct skr_error *error)
 {
     struct rabbit_deliveries *deliveries = &broker->consumer.deliveries;
     enum skr_code code = SKR_OK;
-    for (uint64_t tag = deliveries->first;
-         tag < deliveries->next && code == SKR_OK; tag++) {
-        struct rabbit_delivery *delivery =
-            skr_rabbit_deliveries_find(deliveries, tag);
-        if (delivery == NULL)
+    for (size_t i = 0; i < deliveries->count && code == SKR_OK; i++) {
+        struct rabbit_delivery *delivery = &deliveries->items[i];
+        if (delivery->state != RABBIT_GIVEN)
             continue;
-        delivery->state = RABBIT_OVER;
-        code = skr_amqp_requeue(&broker->amqp, RABBIT_CONSUMING, tag, error);
+        delivery->state = delivery->is_deferred ? RABBIT_COME : RABBIT_OVER;
+        if (!delivery->is_deferred)
+            code = skr_amqp_requeue(&broker->amqp, RABBIT_CONSUMING,
+                                    delivery->tag, error);
     }
-    for (size_t i = 0; i < deliveries->deferred_count; i++)
-        if (deliveries->deferred[i].delivery.state == RABBIT_GIVEN)
-            deliveries->deferred[i].delivery.state = RABBIT_COME;
     return code;
 }
 

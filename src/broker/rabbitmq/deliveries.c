@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A ring of deliveries by tag, a list of deferred ones beside it, and the tags
-// that can be acknowledged with one frame.
+// Deliveries in the order of their tags, those among them that were deferred,
+// and the tags that can be acknowledged with one frame.
 
 #include "broker/rabbitmq/deliveries.h"
 
@@ -17,21 +17,17 @@ enum {
     MOST_BODY = 1024 * 1024 * 1024,
 };
 
-static struct rabbit_delivery *
-at(const struct rabbit_deliveries *deliveries, uint64_t tag)
+// How many of the items were given; behind them are those that wait.
+static size_t
+given_count(const struct rabbit_deliveries *deliveries)
 {
-    return skr_ring_at(&deliveries->ring, (size_t)(tag - deliveries->first));
+    return deliveries->count - (size_t)(deliveries->end - deliveries->next);
 }
 
 void
 skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries)
 {
-    *deliveries = (struct rabbit_deliveries){
-        .ring.item_size = sizeof(struct rabbit_delivery),
-        .first = 1,
-        .next = 1,
-        .end = 1,
-    };
+    *deliveries = (struct rabbit_deliveries){.next = 1, .end = 1};
 }
 
 static size_t
@@ -45,7 +41,8 @@ size_of(const struct rabbit_delivery *delivery)
 static void
 let_go(struct rabbit_deliveries *deliveries, struct rabbit_delivery *delivery)
 {
-    deliveries->held_bytes -= size_of(delivery);
+    *(delivery->is_deferred ? &deliveries->deferred_bytes
+                            : &deliveries->held_bytes) -= size_of(delivery);
     free(delivery->block);
     delivery->block = NULL;
 }
@@ -53,21 +50,18 @@ let_go(struct rabbit_deliveries *deliveries, struct rabbit_delivery *delivery)
 void
 skr_rabbit_deliveries_fini(struct rabbit_deliveries *deliveries)
 {
-    for (uint64_t tag = deliveries->first; tag < deliveries->end; tag++)
-        let_go(deliveries, at(deliveries, tag));
-    for (size_t i = 0; i < deliveries->deferred_count; i++)
-        free(deliveries->deferred[i].delivery.block);
-    skr_ring_fini(&deliveries->ring);
-    free(deliveries->deferred);
+    for (size_t i = 0; i < deliveries->count; i++)
+        free(deliveries->items[i].block);
+    free(deliveries->items);
     *deliveries = (struct rabbit_deliveries){0};
 }
 
 static struct rabbit_delivery *
-find_coming(struct rabbit_deliveries *deliveries)
+find_coming(const struct rabbit_deliveries *deliveries)
 {
     if (deliveries->end == deliveries->next)
         return NULL;
-    struct rabbit_delivery *last = at(deliveries, deliveries->end - 1);
+    struct rabbit_delivery *last = &deliveries->items[deliveries->count - 1];
     return last->state == RABBIT_COMING ? last : NULL;
 }
 
@@ -80,12 +74,15 @@ skr_rabbit_deliveries_begin(struct rabbit_deliveries *deliveries, uint64_t tag,
     if (!*fits)
         return SKR_OK;
     const struct rabbit_delivery delivery = {
+        .tag = tag,
         .state = RABBIT_COMING,
         .queue = queue,
         .redelivered = redelivered,
         .came_ms = skr_clock_ms(),
     };
-    if (!skr_ring_push(&deliveries->ring, &delivery))
+    if (!skr_vec_insert(&deliveries->items, &deliveries->count,
+                        &deliveries->capacity, deliveries->count, &delivery,
+                        sizeof(delivery)))
         return skr_fail_memory(error);
     deliveries->end++;
     return SKR_OK;
@@ -134,10 +131,7 @@ size_t
 skr_rabbit_deliveries_waiting(const struct rabbit_deliveries *deliveries)
 {
     size_t count = (size_t)(deliveries->end - deliveries->next);
-    if (count == 0)
-        return 0;
-    return count -
-           (at(deliveries, deliveries->end - 1)->state == RABBIT_COMING);
+    return find_coming(deliveries) == NULL ? count : count - 1;
 }
 
 const struct rabbit_delivery *
@@ -145,7 +139,7 @@ skr_rabbit_deliveries_oldest(const struct rabbit_deliveries *deliveries)
 {
     if (skr_rabbit_deliveries_waiting(deliveries) == 0)
         return NULL;
-    return at(deliveries, deliveries->next);
+    return &deliveries->items[given_count(deliveries)];
 }
 
 struct rabbit_delivery *
@@ -153,9 +147,10 @@ skr_rabbit_deliveries_give(struct rabbit_deliveries *deliveries, uint64_t *tag)
 {
     if (skr_rabbit_deliveries_waiting(deliveries) == 0)
         return NULL;
-    *tag = deliveries->next++;
-    struct rabbit_delivery *delivery = at(deliveries, *tag);
+    struct rabbit_delivery *delivery =
+        &deliveries->items[given_count(deliveries)];
     delivery->state = RABBIT_GIVEN;
+    *tag = deliveries->next++;
     return delivery;
 }
 
@@ -167,70 +162,57 @@ skr_rabbit_deliveries_drop(struct rabbit_deliveries *deliveries,
     delivery->state = RABBIT_OVER;
 }
 
-static struct rabbit_deferred *
-find_deferred(const struct rabbit_deliveries *deliveries, uint64_t tag)
+static int
+compare_tag(const void *key, const void *item)
 {
-    for (size_t i = 0; i < deliveries->deferred_count; i++)
-        if (deliveries->deferred[i].tag == tag)
-            return &deliveries->deferred[i];
-    return NULL;
+    uint64_t tag = *(const uint64_t *)key;
+    uint64_t other = ((const struct rabbit_delivery *)item)->tag;
+    return (tag > other) - (tag < other);
+}
+
+// Of the first that was given with this tag or a higher one.
+static size_t
+place_of(const struct rabbit_deliveries *deliveries, uint64_t tag)
+{
+    return skr_vec_find(deliveries->items, given_count(deliveries),
+                        sizeof(*deliveries->items), &tag, compare_tag);
 }
 
 struct rabbit_delivery *
 skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag)
 {
-    if (tag >= deliveries->first && tag < deliveries->next &&
-        at(deliveries, tag)->state == RABBIT_GIVEN)
-        return at(deliveries, tag);
-    struct rabbit_deferred *deferred = find_deferred(deliveries, tag);
-    return deferred != NULL && deferred->delivery.state == RABBIT_GIVEN
-               ? &deferred->delivery
-               : NULL;
+    size_t place = place_of(deliveries, tag);
+    if (place == given_count(deliveries) ||
+        deliveries->items[place].tag != tag ||
+        deliveries->items[place].state != RABBIT_GIVEN)
+        return NULL;
+    return &deliveries->items[place];
 }
 
-// Out of the ring, bytes and all.
-static enum skr_code
-set_apart(struct rabbit_deliveries *deliveries, uint64_t tag,
-          struct skr_error *error)
+void
+skr_rabbit_deliveries_defer(struct rabbit_deliveries *deliveries,
+                            struct rabbit_delivery *delivery, int64_t until_ms)
 {
-    if (!skr_vec_reserve(&deliveries->deferred, &deliveries->deferred_capacity,
-                         deliveries->deferred_count + 1,
-                         sizeof(*deliveries->deferred)))
-        return skr_fail_memory(error);
-    struct rabbit_delivery *delivery = at(deliveries, tag);
-    deliveries->deferred[deliveries->deferred_count++] =
-        (struct rabbit_deferred){.tag = tag, .delivery = *delivery};
-    deliveries->held_bytes -= size_of(delivery);
-    deliveries->deferred_bytes += size_of(delivery);
-    delivery->block = NULL;
-    delivery->state = RABBIT_OVER;
-    return SKR_OK;
-}
-
-enum skr_code
-skr_rabbit_deliveries_defer(struct rabbit_deliveries *deliveries, uint64_t tag,
-                            int64_t until_ms, struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    if (find_deferred(deliveries, tag) == NULL)
-        code = set_apart(deliveries, tag, error);
-    if (code != SKR_OK)
-        return code;
-    struct rabbit_deferred *deferred = find_deferred(deliveries, tag);
-    deferred->until_ms = until_ms;
-    deferred->delivery.state = RABBIT_COME;
-    return SKR_OK;
+    if (!delivery->is_deferred) {
+        deliveries->held_bytes -= size_of(delivery);
+        deliveries->deferred_bytes += size_of(delivery);
+        deliveries->deferred_count++;
+        delivery->is_deferred = true;
+    }
+    delivery->until_ms = until_ms;
+    delivery->state = RABBIT_COME;
 }
 
 int64_t
 skr_rabbit_deliveries_due_ms(const struct rabbit_deliveries *deliveries)
 {
     int64_t due_ms = INT64_MAX;
-    for (size_t i = 0; i < deliveries->deferred_count; i++) {
-        const struct rabbit_deferred *deferred = &deliveries->deferred[i];
-        if (deferred->delivery.state == RABBIT_COME &&
-            deferred->until_ms < due_ms)
-            due_ms = deferred->until_ms;
+    for (size_t i = 0, left = deliveries->deferred_count; left > 0; i++) {
+        const struct rabbit_delivery *delivery = &deliveries->items[i];
+        left -= delivery->is_deferred;
+        if (delivery->is_deferred && delivery->state == RABBIT_COME &&
+            delivery->until_ms < due_ms)
+            due_ms = delivery->until_ms;
     }
     return due_ms;
 }
@@ -239,52 +221,37 @@ struct rabbit_delivery *
 skr_rabbit_deliveries_give_due(struct rabbit_deliveries *deliveries,
                                int64_t now_ms, uint64_t *tag)
 {
-    for (size_t i = 0; i < deliveries->deferred_count; i++) {
-        struct rabbit_deferred *deferred = &deliveries->deferred[i];
-        if (deferred->delivery.state != RABBIT_COME ||
-            deferred->until_ms > now_ms)
+    for (size_t i = 0, left = deliveries->deferred_count; left > 0; i++) {
+        struct rabbit_delivery *delivery = &deliveries->items[i];
+        left -= delivery->is_deferred;
+        if (!delivery->is_deferred || delivery->state != RABBIT_COME ||
+            delivery->until_ms > now_ms)
             continue;
-        deferred->delivery.state = RABBIT_GIVEN;
-        *tag = deferred->tag;
-        return &deferred->delivery;
+        delivery->state = RABBIT_GIVEN;
+        *tag = delivery->tag;
+        return delivery;
     }
     return NULL;
 }
 
-// The lowest tag that is open; what was deferred counts as such.
-static uint64_t
-find_open(struct rabbit_deliveries *deliveries)
+// What was deferred is open, too, whether it waits or was given again.
+static bool
+is_open(const struct rabbit_delivery *delivery)
 {
-    uint64_t open = deliveries->first;
-    while (open < deliveries->next &&
-           at(deliveries, open)->state != RABBIT_GIVEN)
-        open++;
-    for (size_t i = 0; i < deliveries->deferred_count; i++) {
-        const struct rabbit_deferred *deferred = &deliveries->deferred[i];
-        bool is_settled = deferred->delivery.state == RABBIT_ACK_DUE ||
-                          deferred->delivery.state == RABBIT_OVER;
-        if (!is_settled && deferred->tag < open)
-            open = deferred->tag;
-    }
-    return open;
+    return delivery->state == RABBIT_COME || delivery->state == RABBIT_GIVEN;
 }
 
 uint64_t
 skr_rabbit_deliveries_ack(struct rabbit_deliveries *deliveries)
 {
-    uint64_t highest = 0, open = find_open(deliveries);
-    for (uint64_t tag = deliveries->first; tag < open; tag++)
-        if (at(deliveries, tag)->state == RABBIT_ACK_DUE) {
-            at(deliveries, tag)->state = RABBIT_OVER;
-            highest = tag;
-        }
-    for (size_t i = 0; i < deliveries->deferred_count; i++) {
-        struct rabbit_deferred *deferred = &deliveries->deferred[i];
-        if (deferred->delivery.state != RABBIT_ACK_DUE || deferred->tag >= open)
-            continue;
-        deferred->delivery.state = RABBIT_OVER;
-        if (deferred->tag > highest)
-            highest = deferred->tag;
+    uint64_t highest = 0;
+    for (size_t i = 0; i < given_count(deliveries); i++) {
+        struct rabbit_delivery *delivery = &deliveries->items[i];
+        if (is_open(delivery))
+            break;
+        if (delivery->state == RABBIT_ACK_DUE)
+            highest = delivery->tag;
+        delivery->state = RABBIT_OVER;
     }
     return highest;
 }
@@ -293,48 +260,28 @@ uint64_t
 skr_rabbit_deliveries_ack_alone(struct rabbit_deliveries *deliveries,
                                 uint64_t tag)
 {
-    for (tag = tag < deliveries->first ? deliveries->first : tag;
-         tag < deliveries->next; tag++)
-        if (at(deliveries, tag)->state == RABBIT_ACK_DUE) {
-            at(deliveries, tag)->state = RABBIT_OVER;
-            return tag;
-        }
-    for (size_t i = 0; i < deliveries->deferred_count; i++)
-        if (deliveries->deferred[i].delivery.state == RABBIT_ACK_DUE) {
-            deliveries->deferred[i].delivery.state = RABBIT_OVER;
-            return deliveries->deferred[i].tag;
-        }
-    return 0;
-}
-
-static void
-tidy_deferred(struct rabbit_deliveries *deliveries)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < deliveries->deferred_count; i++) {
-        struct rabbit_deferred *deferred = &deliveries->deferred[i];
-        if (deferred->delivery.state != RABBIT_OVER) {
-            deliveries->deferred[kept++] = *deferred;
+    for (size_t i = place_of(deliveries, tag); i < given_count(deliveries);
+         i++) {
+        if (deliveries->items[i].state != RABBIT_ACK_DUE)
             continue;
-        }
-        deliveries->deferred_bytes -= size_of(&deferred->delivery);
-        free(deferred->delivery.block);
+        deliveries->items[i].state = RABBIT_OVER;
+        return deliveries->items[i].tag;
     }
-    deliveries->deferred_count = kept;
+    return 0;
 }
 
 void
 skr_rabbit_deliveries_tidy(struct rabbit_deliveries *deliveries)
 {
-    tidy_deferred(deliveries);
-    for (uint64_t tag = deliveries->first; tag < deliveries->next; tag++) {
-        struct rabbit_delivery *delivery = at(deliveries, tag);
-        if (delivery->state == RABBIT_OVER)
+    size_t kept = 0, given = given_count(deliveries);
+    for (size_t i = 0; i < deliveries->count; i++) {
+        struct rabbit_delivery *delivery = &deliveries->items[i];
+        if (i < given && delivery->state == RABBIT_OVER) {
+            deliveries->deferred_count -= delivery->is_deferred;
             let_go(deliveries, delivery);
+        } else {
+            deliveries->items[kept++] = *delivery;
+        }
     }
-    struct rabbit_delivery over;
-    while (deliveries->first < deliveries->next &&
-           at(deliveries, deliveries->first)->state == RABBIT_OVER &&
-           skr_ring_pop(&deliveries->ring, &over))
-        deliveries->first++;
+    deliveries->count = kept;
 }

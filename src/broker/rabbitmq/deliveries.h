@@ -6,16 +6,14 @@
 //     first to next   given to the caller; settled one by one
 //     next to end     waiting to be given; the last may still be coming
 //
-// Those that were deferred stand apart, so that what is handled meanwhile
-// does not pile up behind them, and are given again when their time has come.
-// The server takes them for in hand and knows nothing of it: were they given
-// back, a queue that counts would drop them in the end.
+// Those that were deferred are among those that were given, and are given again
+// when their time has come. The server takes them for in hand and knows nothing
+// of it: were they given back, a queue that counts would drop them in the end.
 
 #ifndef SKR_BROKER_RABBITMQ_DELIVERIES_H
 #define SKR_BROKER_RABBITMQ_DELIVERIES_H
 
 #include "amqp/fields.h"
-#include "base/ring.h"
 #include "broker/broker.h"
 #include "message/headers.h"
 
@@ -28,8 +26,11 @@ enum rabbit_delivery_state {
 };
 
 struct rabbit_delivery {
+    uint64_t tag;
     enum rabbit_delivery_state state;
-    size_t queue;  // its place in the settings
+    bool is_deferred;  // once or more
+    int64_t until_ms;  // of one that is, by skr_clock_ms()
+    size_t queue;      // its place in the settings
     bool redelivered;
     bool has_properties;
     int64_t came_ms;       // when it began to
@@ -38,19 +39,12 @@ struct rabbit_delivery {
     size_t body_size, body_got;
 };
 
-struct rabbit_deferred {
-    uint64_t tag;
-    int64_t until_ms;  // by skr_clock_ms()
-    struct rabbit_delivery delivery;
-};
-
 struct rabbit_deliveries {
-    struct skr_ring ring;       // of deliveries, from first to end
-    uint64_t first, next, end;  // tags
-    size_t held_bytes;          // in their blocks
-    struct rabbit_deferred *deferred;
-    size_t deferred_count, deferred_capacity;
-    size_t deferred_bytes;
+    struct rabbit_delivery *items;  // by tag; what is over is tidied away
+    size_t count, capacity;
+    uint64_t next, end;  // tags
+    size_t held_bytes;   // in the blocks of those that were never deferred
+    size_t deferred_count, deferred_bytes;
 };
 
 void skr_rabbit_deliveries_init(struct rabbit_deliveries *deliveries);
@@ -89,9 +83,9 @@ struct rabbit_delivery *
 skr_rabbit_deliveries_find(struct rabbit_deliveries *deliveries, uint64_t tag);
 
 // One that was given and is not settled waits until then.
-SKR_MUST_CHECK enum skr_code
-skr_rabbit_deliveries_defer(struct rabbit_deliveries *deliveries, uint64_t tag,
-                            int64_t until_ms, struct skr_error *error);
+void
+skr_rabbit_deliveries_defer(struct rabbit_deliveries *deliveries,
+                            struct rabbit_delivery *delivery, int64_t until_ms);
 // When the first of those is to be given again; INT64_MAX: none waits.
 int64_t
 skr_rabbit_deliveries_due_ms(const struct rabbit_deliveries *deliveries);

@@ -365,9 +365,9 @@ settle_plain(struct rabbit_broker *broker, const struct skr_incoming *incoming,
             return SKR_OK;
         break;
     case SKR_SETTLE_DEFER:
-        return skr_rabbit_deliveries_defer(
-            &broker->consumer.deliveries, incoming->handle,
-            skr_clock_ms() + incoming->delay_ms, error);
+        skr_rabbit_deliveries_defer(&broker->consumer.deliveries, delivery,
+                                    skr_clock_ms() + incoming->delay_ms);
+        return SKR_OK;
     case SKR_SETTLE_REQUEUE: break;
     }
     delivery->state = RABBIT_OVER;
