@@ -26,6 +26,17 @@ void skr_clock_timestamp(int64_t wall_us, char text[SKR_TIMESTAMP_SIZE]);
 // false when it is none.
 bool skr_clock_parse_timestamp(const char *text, int64_t *wall_us);
 
+// Times as RFC 3339 writes them.
+enum { SKR_TIME_TEXT_SIZE = 33 };
+
+// "2025-10-08T13:30:00+00:00", with up to six digits of a second if it has a
+// fraction. False outside of the years 0000 to 9999.
+bool skr_time_format(int64_t time_us, char text[SKR_TIME_TEXT_SIZE]);
+
+// Any offset; digits past the microsecond are dropped; a leap second counts as
+// the second after it. False when it is no such time.
+bool skr_time_parse(const char *text, int64_t *time_us);
+
 // Waits until the file is ready for these events of poll(), or has failed
 // (true), or the time is over (false).
 bool skr_clock_await(int fd, short events, int64_t timeout_ms);

@@ -3,9 +3,9 @@
 // and the check of a field's description; then from structs to JSON, and from
 // JSON to structs.
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "message/json.h"
-#include "message/typed_time.h"
 
 #include <stdarg.h>
 #include <stdio.h>

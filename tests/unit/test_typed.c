@@ -4,8 +4,8 @@
 #include "typed_everything.h"
 
 #include "../support/memory_ceiling.h"
+#include "base/clock.h"
 #include "base/text.h"
-#include "message/typed_time.h"
 
 #include <locale.h>
 #include <malloc.h>
