@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Fills struct skr_error. Texts are made valid UTF-8 here, once for all
-// callers.
+// callers. Then the names of codes, and the version, as the public header
+// promises them.
 
 #include "base/error.h"
 
@@ -8,7 +9,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // Error texts end up in tables and in JSON and may quote what came from
@@ -116,4 +116,32 @@ skr_error_is_lasting(const struct skr_error *error)
 {
     return error->code == SKR_MISSING || error->code == SKR_INVALID ||
            (error->code == SKR_REFUSED && error->remedy == SKR_GIVE_UP);
+}
+
+static const struct {
+    const char *name;
+    const char *text;
+} codes[] = {
+#define SKR_CODE_ENTRY(name, text) {#name, text},
+    SKR_CODES(SKR_CODE_ENTRY)
+#undef SKR_CODE_ENTRY
+};
+
+const char *
+skr_version(void)
+{
+    return SKR_VERSION;
+}
+
+const char *
+skr_code_name(enum skr_code code)
+{
+    return (size_t)code < SKR_COUNT_OF(codes) ? codes[code].name : "UNKNOWN";
+}
+
+const char *
+skr_code_text(enum skr_code code)
+{
+    return (size_t)code < SKR_COUNT_OF(codes) ? codes[code].text
+                                              : "unknown code";
 }

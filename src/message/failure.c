@@ -12,7 +12,6 @@
 #include "message/json.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *

@@ -57,9 +57,7 @@ kafka_check_url(const char *text, const struct skr_url *url,
     code = check_as(url, consumes, &problem);
     if (code == SKR_INVALID && !consumes && check_as(url, true, NULL) == SKR_OK)
         return SKR_OK;
-    if (code != SKR_OK && error != NULL)
-        *error = problem;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &problem);
 }
 
 static const char *

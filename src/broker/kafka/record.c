@@ -175,7 +175,5 @@ skr_kafka_record_read(const struct kafka_broker *broker,
                          (long long)message->offset);
         return SKR_OK;
     }
-    if (code != SKR_OK && error != NULL)
-        *error = problem;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &problem);
 }

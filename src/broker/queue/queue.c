@@ -88,9 +88,7 @@ check_table(struct queue_broker *broker, struct skr_error *error)
     if (code == SKR_MISSING)
         return skr_fail(error, SKR_MISSING, SKR_GIVE_UP, "queue %s: %s",
                         broker->name, found.text);
-    if (code != SKR_OK && error != NULL)
-        *error = found;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &found);
 }
 
 // A row goes in by INSERT, and out by UPDATE or DELETE.

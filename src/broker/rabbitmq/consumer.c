@@ -125,9 +125,7 @@ set_up_queues(struct rabbit_broker *broker, struct skr_error *error)
         log_missing(broker);
         code = bind_all(broker, &trouble);
     }
-    if (code != SKR_OK && error != NULL)
-        *error = trouble;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &trouble);
 }
 
 // Under which the server knows the consumer of a queue.
@@ -484,9 +482,7 @@ turn_consumer(struct rabbit_broker *broker, uint32_t timeout_ms,
     // The failure stays, so that the same call would meet it again.
     if (code != SKR_OK && failure->remedy == SKR_TRY_AGAIN)
         failure->remedy = SKR_RECONNECT;
-    if (code != SKR_OK && error != NULL)
-        *error = *failure;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, failure);
 }
 
 static bool

@@ -13,7 +13,6 @@
 #ifndef SKR_BROKER_RABBITMQ_DRIVER_H
 #define SKR_BROKER_RABBITMQ_DRIVER_H
 
-#include "amqp/channel.h"
 #include "broker/rabbitmq/consumer.h"
 #include "broker/rabbitmq/options.h"
 #include "broker/rabbitmq/publisher.h"

@@ -364,7 +364,5 @@ skr_rabbit_incoming_fill(struct skr_arena *arena, const char *queue,
         incoming->problem = problem;
         return SKR_OK;
     }
-    if (code != SKR_OK && error != NULL)
-        *error = problem;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &problem);
 }

@@ -279,9 +279,8 @@ attempt(struct rabbit_broker *broker, struct copy *copy,
         skr_rabbit_delay_close(delay, false);
         return code;
     }
-    if (copy->refusal.code != SKR_OK && error != NULL)
-        *error = copy->refusal;
-    return copy->refusal.code;
+    return copy->refusal.code == SKR_OK ? SKR_OK
+                                        : skr_fail_with(error, &copy->refusal);
 }
 
 static enum skr_code

@@ -807,9 +807,7 @@ skr_rabbit_publishing_set_up(struct rabbit_broker *broker,
         return SKR_OK;
     }
     skr_error_clear(trouble);
-    if (code != SKR_OK && error != NULL)
-        *error = said;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &said);
 }
 
 bool
@@ -867,9 +865,7 @@ skr_rabbit_depth(struct skr_broker *base, struct skr_depth *depth,
         depth->messages += broker->setup.messages;
         depth->consumers += broker->setup.consumers;
     }
-    if (code != SKR_OK && error != NULL)
-        *error = trouble;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &trouble);
 }
 
 const struct skr_topology_ops skr_rabbit_topology = {

@@ -7,7 +7,6 @@
 #define SKR_BROKER_RABBITMQ_TOPOLOGY_H
 
 #include "amqp/connection.h"
-#include "base/arena.h"
 #include "broker/topology.h"
 
 struct rabbit_broker;

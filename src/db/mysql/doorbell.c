@@ -10,7 +10,6 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/text.h"
 #include "base/thread.h"
 #include "db/mysql/connection.h"
 #include "db/run.h"

@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/text.h"
 #include "db/run.h"
 
 #include <stdio.h>

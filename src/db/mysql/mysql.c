@@ -4,7 +4,6 @@
 
 #include "db/mysql/connection.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -782,9 +781,7 @@ commit_guarded(struct skr_mysql *mysql, struct skr_error *error)
         code = skr_fail(&problem, SKR_NO_TRANSACTION, SKR_GIVE_UP,
                         "nothing to commit: one of its own statements has "
                         "ended the transaction");
-    if (code != SKR_OK && error != NULL)
-        *error = problem;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &problem);
 }
 
 static enum skr_code

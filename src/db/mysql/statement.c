@@ -359,9 +359,7 @@ skr_mysql_take_in(struct skr_mysql *mysql, struct skr_error *error)
     enum skr_code code = save_rest(rows, &rows->failure);
     // Whatever went wrong, the wire must be empty afterwards.
     mysql_stmt_free_result(rows->handle);
-    if (code != SKR_OK && error != NULL)
-        *error = rows->failure;
-    return code;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &rows->failure);
 }
 
 static enum skr_code
@@ -370,11 +368,10 @@ next_saved(struct skr_mysql_rows *rows, struct skr_value *values, bool *has_row,
 {
     struct saved_row *row = rows->saved;
     *has_row = row != NULL;
-    if (row == NULL) {
-        if (rows->failure.code != SKR_OK && error != NULL)
-            *error = rows->failure;
-        return rows->failure.code;
-    }
+    if (row == NULL)
+        return rows->failure.code == SKR_OK
+                   ? SKR_OK
+                   : skr_fail_with(error, &rows->failure);
     rows->saved = row->next;
     for (size_t i = 0; i < rows->count; i++)
         values[i] = row->values[i];

@@ -8,7 +8,6 @@
 #include "db/mysql/connection.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "db/mysql/doorbell.h"

@@ -13,7 +13,6 @@
 
 #include "db/pgsql/connection.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
