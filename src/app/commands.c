@@ -253,10 +253,6 @@ static const struct skr_option deduplication_cleanup_options[] = {
     {0},
 };
 
-static const struct skr_option no_options[] = {
-    {0},
-};
-
 static const struct skr_option config_options[] = {
     FLAG("json", '\0', "print as JSON (show, keys)"),
     {0},
@@ -417,7 +413,6 @@ const struct skr_command skr_commands[] = {
                 "Examples:\n"
                 "  skirnir test-inbox-dedup\n"
                 "  skirnir test-inbox-dedup orders\n",
-        .options = no_options,
         .reports = true,
         .run = skr_command_test_inbox_dedup,
     },

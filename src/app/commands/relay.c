@@ -4,7 +4,6 @@
 
 #include "relay/relay.h"
 #include "app/app.h"
-#include "app/drivers.h"
 #include "app/service/supervisor.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"

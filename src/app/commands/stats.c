@@ -8,7 +8,6 @@
 #include "app/console/terminal.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>

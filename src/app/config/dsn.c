@@ -304,60 +304,6 @@ skr_config_read_dsn(struct skr_config_reader *reader,
     skr_url_fini(&url);
 }
 
-static void
-read_parameter(struct skr_config_reader *reader,
-               const struct skr_config_place *dsn,
-               const struct skr_url_parameter *parameter)
-{
-    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    const struct skr_config_key *options =
-        skr_config_find_key("transports.*.options");
-    struct skr_config_place place = *dsn;
-    place.path = skr_config_text(reader, "%s?%s", dsn->path,
-                                 skr_config_excerpt(parameter->name, excerpt));
-    place.key = skr_config_find_child(options, parameter->name, false);
-    if (place.key == NULL || place.key->type == SKR_TYPE_MAP) {
-        char suggestion[256];
-        skr_config_suggest(options, parameter->name, suggestion,
-                           sizeof(suggestion));
-        skr_config_mistake(reader, &place, "unknown parameter; %s", suggestion);
-        return;
-    }
-    if (place.key->type == SKR_TYPE_IGNORED) {
-        skr_config_warn(reader, &place, "ignored: it means nothing here");
-        return;
-    }
-    if (place.key->same_as != NULL)
-        place.key = skr_config_find_key(place.key->same_as);
-    if (!skr_text_is_storable(parameter->value, strlen(parameter->value))) {
-        skr_config_mistake(reader, &place, "the value is not UTF-8");
-        return;
-    }
-    skr_config_set(reader, &place,
-                   skr_config_text(reader, "%s", parameter->value), NULL);
-}
-
-void
-skr_config_read_parameters(struct skr_config_reader *reader,
-                           const struct skr_config_place *place)
-{
-    struct skr_config_transport *transport = place->target;
-    struct skr_url url;
-    struct skr_error ignored;
-    if (transport->kind == SKR_TRANSPORT_OTHER ||
-        skr_url_parse(transport->dsn, &url, &ignored) != SKR_OK)
-        return;
-    for (size_t i = 0; i < url.parameter_count; i++)
-        read_parameter(reader, place, &url.parameters[i]);
-    if (url.user != NULL || url.port != 0 ||
-        (url.path != NULL && url.path[0] != '\0'))
-        skr_config_mistake(reader, place,
-                           "%s://DATABASE?... is needed: the name of a "
-                           "database, without user, port or path",
-                           transport->scheme);
-    skr_url_fini(&url);
-}
-
 struct doubt {
     struct skr_config_reader *reader;
     const struct skr_config_place *place;

@@ -3,7 +3,6 @@
 // that is done by the commands that need handlers.
 #include "app/config/reader.h"
 
-#include "app/drivers.h"
 #include "base/error.h"
 #include "base/url.h"
 #include "db/db.h"
@@ -11,34 +10,6 @@
 #include "inbox/sql_handler.h"
 
 #include <string.h>
-
-// A word that is # alone, as a route's pattern has it.
-static bool
-has_hash_word(const char *name)
-{
-    for (const char *at = name; (at = strchr(at, '#')) != NULL; at++)
-        if ((at == name || at[-1] == '.') && (at[1] == '\0' || at[1] == '.'))
-            return true;
-    return false;
-}
-
-void
-skr_config_check_type(struct skr_config_reader *reader,
-                      const struct skr_config_place *place, const char *type,
-                      bool may_be_pattern)
-{
-    struct skr_error error;
-    if (skr_type_check(type, &error) != SKR_OK)
-        skr_config_mistake(reader, place, "%s", error.text);
-    else if (!may_be_pattern && strchr(type, '*') != NULL)
-        skr_config_mistake(reader, place,
-                           "* stands for no name here: each type of a message "
-                           "has one name; only handlers have patterns");
-    else if (may_be_pattern && has_hash_word(type))
-        skr_config_mistake(reader, place,
-                           "'#' stands for itself; write * for any number of "
-                           "characters");
-}
 
 static const struct skr_dialect *
 inbox_dialect(const struct skr_config *config)

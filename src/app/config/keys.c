@@ -790,21 +790,6 @@ skr_config_find_option(const char *scheme, const char *name)
     return NULL;
 }
 
-const char *
-skr_config_nearest_map(const char *scheme, const char *name)
-{
-    struct skr_nearest nearest = {.name = name};
-    for (size_t i = 0; i < SKR_COUNT_OF(keys); i++) {
-        const char *option = strstr(keys[i].path, SKR_OPTION_OF);
-        if (option == NULL || keys[i].type != SKR_TYPE_ANYTHING ||
-            !skr_text_starts_with(keys[i].path, scheme))
-            continue;
-        option += strlen(SKR_OPTION_OF);
-        skr_nearest_compare(&nearest, option, option);
-    }
-    return nearest.meant;
-}
-
 static bool
 is_pattern(const char *name)
 {

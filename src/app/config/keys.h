@@ -116,8 +116,6 @@ skr_config_find_child(const struct skr_config_key *parent, const char *name,
 #define SKR_OPTION_OF "://?"
 const struct skr_config_key *
 skr_config_find_option(const char *scheme, const char *name);
-// Its option with parts of its own that may have been meant; NULL: none.
-const char *skr_config_nearest_map(const char *scheme, const char *name);
 
 // The last part of a key's path.
 const char *skr_config_key_name(const struct skr_config_key *key);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// From a file to a configuration.
+// From a file to a configuration; and where relative paths begin: in the folder
+// of the file, not where the program happens to be started.
 #include "app/config/reader.h"
 
 #include "base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,76 @@ report_file(const char *path, int line, struct skr_config_listener listener,
     return skr_fail(error, code, SKR_GIVE_UP, "%s: %s", path, text);
 }
 
+// Without links and dots; where there is no such folder, below the present one.
+static const char *
+absolute(struct skr_config_reader *reader, const char *folder)
+{
+    char *real = realpath(folder, NULL);
+    char here[PATH_MAX] = "";
+    const char *kept =
+        real != NULL || folder[0] == '/' || getcwd(here, sizeof(here)) == NULL
+            ? skr_config_text(reader, "%s", real == NULL ? folder : real)
+            : skr_config_text(reader, "%s/%s", here, folder);
+    free(real);
+    return kept;
+}
+
+static bool
+is_last(const char *folder, size_t size, const char *name)
+{
+    size_t length = strlen(name);
+    return size > length && folder[size - length - 1] == '/' &&
+           memcmp(folder + size - length, name, length) == 0;
+}
+
+static size_t
+size_above(const char *folder, size_t size)
+{
+    while (size > 0 && folder[size - 1] != '/')
+        size--;
+    return size > 1 ? size - 1 : size;
+}
+
+// In config/, config/packages/ or config/packages/ENVIRONMENT/.
+static size_t
+project_size(const char *folder)
+{
+    size_t all = strlen(folder);
+    size_t size = all;
+    if (is_last(folder, size_above(folder, size), "packages"))
+        size = size_above(folder, size);
+    if (is_last(folder, size, "packages"))
+        size = size_above(folder, size);
+    return is_last(folder, size, "config") ? size_above(folder, size) : all;
+}
+
+// The folder of a file, and the project that it belongs to: the one above
+// config/ for a file in config/ or config/packages/, as Symfony has them.
+static void
+find_folders(struct skr_config_reader *reader, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *given =
+        slash == NULL ? "."
+        : slash == path
+            ? "/"
+            : skr_config_text(reader, "%.*s", (int)(slash - path), path);
+    const char *folder = absolute(reader, given);
+    reader->folder = slash == NULL ? NULL : folder;
+    reader->project =
+        skr_config_text(reader, "%.*s", (int)project_size(folder), folder);
+}
+
+const char *
+skr_config_place_path(struct skr_config_reader *reader, const char *path)
+{
+    if (reader->folder == NULL || path[0] == '/' || path[0] == '\0')
+        return path;
+    if (skr_text_starts_with(path, "./"))
+        path += strlen("./");
+    return skr_config_text(reader, "%s/%s", reader->folder, path);
+}
+
 static enum skr_code
 read_tree(struct skr_config *config, struct skr_yaml_node *root,
           struct skr_config_listener listener, struct skr_error *error)
@@ -35,7 +107,7 @@ read_tree(struct skr_config *config, struct skr_yaml_node *root,
         .config = config, .listener = listener, .error = error};
     size_t count = 0;
     skr_config_keys(&count);
-    skr_config_find_folders(&reader, config->path);
+    find_folders(&reader, config->path);
     reader.given = skr_config_take(&reader, count, sizeof(*reader.given));
     if (!reader.out_of_memory) {
         skr_config_read(&reader, root);

@@ -248,7 +248,7 @@ check_sites(struct skr_config_reader *reader, const struct skr_sites *sites)
         skr_config_take(reader, config->transport_count, sizeof(*all));
     for (size_t i = 0; all != NULL && i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
-        if (!skr_transport_is_amqp(transport))
+        if (!skr_driver_scheme(transport->scheme)->has_exchanges)
             continue;
         const struct skr_plan *plan = &sites->plans[at++];
         if (plan->count == 0 ||

@@ -3,7 +3,8 @@
 #include "app/config/reader.h"
 
 #include "app/drivers.h"
-#include "base/error.h"
+#include "base/nearest.h"
+#include "base/url.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,35 @@ read_map(struct skr_config_reader *reader, const struct skr_config_place *place,
         report_missing(reader, place, node);
 }
 
+// A word that is # alone, as a route's pattern has it.
+static bool
+has_hash_word(const char *name)
+{
+    for (const char *at = name; (at = strchr(at, '#')) != NULL; at++)
+        if ((at == name || at[-1] == '.') && (at[1] == '\0' || at[1] == '.'))
+            return true;
+    return false;
+}
+
+// The name or the type of a message, or a pattern of such.
+static void
+check_type(struct skr_config_reader *reader,
+           const struct skr_config_place *place, const char *type,
+           bool may_be_pattern)
+{
+    struct skr_error error;
+    if (skr_type_check(type, &error) != SKR_OK)
+        skr_config_mistake(reader, place, "%s", error.text);
+    else if (!may_be_pattern && strchr(type, '*') != NULL)
+        skr_config_mistake(reader, place,
+                           "* stands for no name here: each type of a message "
+                           "has one name; only handlers have patterns");
+    else if (may_be_pattern && has_hash_word(type))
+        skr_config_mistake(reader, place,
+                           "'#' stands for itself; write * for any number of "
+                           "characters");
+}
+
 static void
 check_name(struct skr_config_reader *reader,
            const struct skr_config_place *place, enum skr_config_scope scope,
@@ -139,7 +169,7 @@ check_name(struct skr_config_reader *reader,
     if (scope == SKR_SCOPE_NONE)
         return;
     if (scope == SKR_SCOPE_MESSAGE_TYPE || scope == SKR_SCOPE_HANDLER) {
-        skr_config_check_type(reader, place, name, scope == SKR_SCOPE_HANDLER);
+        check_type(reader, place, name, scope == SKR_SCOPE_HANDLER);
         return;
     }
     size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyz"
@@ -170,7 +200,7 @@ read_element(struct skr_config_reader *reader,
     if (scope == SKR_SCOPE_MESSAGE_TYPE) {
         const struct skr_name_pair *pair = element;
         if (pair->class_name != NULL)
-            skr_config_check_type(reader, &place, pair->class_name, false);
+            check_type(reader, &place, pair->class_name, false);
     }
 }
 
@@ -238,6 +268,25 @@ read_anything(struct skr_config_reader *reader,
         read_anything(reader, place, node->entries[i].value);
 }
 
+// The option of a driver with parts of its own that may have been meant; NULL:
+// none.
+static const char *
+nearest_map(const char *scheme, const char *name)
+{
+    struct skr_nearest nearest = {.name = name};
+    size_t count = 0;
+    const struct skr_config_key *keys = skr_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        const char *option = strstr(keys[i].path, SKR_OPTION_OF);
+        if (option == NULL || keys[i].type != SKR_TYPE_ANYTHING ||
+            !skr_text_starts_with(keys[i].path, scheme))
+            continue;
+        option += strlen(SKR_OPTION_OF);
+        skr_nearest_compare(&nearest, option, option);
+    }
+    return nearest.meant;
+}
+
 // An option of a broker's driver is kept as it is, and is of the type that the
 // table has for it. One that is unknown may be another program's, but a map as
 // {exchang: {name: shop}} says where messages go.
@@ -255,8 +304,8 @@ check_option(struct skr_config_reader *reader,
                            skr_driver_family(transport->scheme), name + 1);
     if (option.key == NULL && name != NULL && transport != NULL &&
         (node->kind == SKR_YAML_MAP || node->kind == SKR_YAML_LIST)) {
-        const char *meant = skr_config_nearest_map(
-            skr_driver_family(transport->scheme), name + 1);
+        const char *meant =
+            nearest_map(skr_driver_family(transport->scheme), name + 1);
         if (meant != NULL)
             transport->has_wrong_option = !skr_config_mistake(
                 reader, place, "unknown key; did you mean '%s'?", meant);
@@ -339,6 +388,61 @@ read_texts(struct skr_config_reader *reader,
     }
 }
 
+static void
+read_parameter(struct skr_config_reader *reader,
+               const struct skr_config_place *dsn,
+               const struct skr_url_parameter *parameter)
+{
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    const struct skr_config_key *options =
+        skr_config_find_key("transports.*.options");
+    struct skr_config_place place = *dsn;
+    place.path = skr_config_text(reader, "%s?%s", dsn->path,
+                                 skr_config_excerpt(parameter->name, excerpt));
+    place.key = skr_config_find_child(options, parameter->name, false);
+    if (place.key == NULL || place.key->type == SKR_TYPE_MAP) {
+        char suggestion[256];
+        skr_config_suggest(options, parameter->name, suggestion,
+                           sizeof(suggestion));
+        skr_config_mistake(reader, &place, "unknown parameter; %s", suggestion);
+        return;
+    }
+    if (place.key->type == SKR_TYPE_IGNORED) {
+        skr_config_warn(reader, &place, "ignored: it means nothing here");
+        return;
+    }
+    if (place.key->same_as != NULL)
+        place.key = skr_config_find_key(place.key->same_as);
+    if (!skr_text_is_storable(parameter->value, strlen(parameter->value))) {
+        skr_config_mistake(reader, &place, "the value is not UTF-8");
+        return;
+    }
+    skr_config_set(reader, &place,
+                   skr_config_text(reader, "%s", parameter->value), NULL);
+}
+
+// Those of a transport's DSN.
+static void
+read_parameters(struct skr_config_reader *reader,
+                const struct skr_config_place *place)
+{
+    struct skr_config_transport *transport = place->target;
+    struct skr_url url;
+    struct skr_error ignored;
+    if (transport->kind == SKR_TRANSPORT_OTHER ||
+        skr_url_parse(transport->dsn, &url, &ignored) != SKR_OK)
+        return;
+    for (size_t i = 0; i < url.parameter_count; i++)
+        read_parameter(reader, place, &url.parameters[i]);
+    if (url.user != NULL || url.port != 0 ||
+        (url.path != NULL && url.path[0] != '\0'))
+        skr_config_mistake(reader, place,
+                           "%s://DATABASE?... is needed: the name of a "
+                           "database, without user, port or path",
+                           transport->scheme);
+    skr_url_fini(&url);
+}
+
 // The DSN is read first: its scheme decides about defaults and options.
 static void
 put_dsn_first(struct skr_yaml_node *map)
@@ -382,7 +486,7 @@ read_transport(struct skr_config_reader *reader,
     case SKR_YAML_LIST: skr_config_refuse(reader, place, node); break;
     }
     if (transport->dsn != NULL)
-        skr_config_read_parameters(reader, &dsn);
+        read_parameters(reader, &dsn);
     reader->transport = NULL;
 }
 

@@ -96,15 +96,7 @@ void skr_config_check_amqp(struct skr_config_reader *reader);
 // That no two transports record the same messages in one table.
 void skr_config_check_overlap(struct skr_config_reader *reader);
 void skr_config_check_handlers(struct skr_config_reader *reader);
-// The name or the type of a message, or a pattern of such.
-void skr_config_check_type(struct skr_config_reader *reader,
-                           const struct skr_config_place *place,
-                           const char *type, bool may_be_pattern);
 
-// The folder of a file, and the project that it belongs to: the one above
-// config/ for a file in config/ or config/packages/, as Symfony has them.
-void
-skr_config_find_folders(struct skr_config_reader *reader, const char *path);
 // A relative path as it counts, which is from the file's folder.
 const char *
 skr_config_place_path(struct skr_config_reader *reader, const char *path);
@@ -115,8 +107,6 @@ skr_config_dialect(const struct skr_config_database *database);
 // A transport: its DSN decides which defaults and which options it has.
 void skr_config_read_dsn(struct skr_config_reader *reader,
                          const struct skr_config_place *place);
-void skr_config_read_parameters(struct skr_config_reader *reader,
-                                const struct skr_config_place *place);
 // Whether its broker's driver can make sense of the DSN and the options.
 void skr_config_check_broker(struct skr_config_reader *reader,
                              const struct skr_config_place *place,

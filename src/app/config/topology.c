@@ -223,8 +223,8 @@ add_declarations(struct skr_topology *topology,
     return SKR_OK;
 }
 
-bool
-skr_transport_is_amqp(const struct skr_config_transport *transport)
+static bool
+is_amqp(const struct skr_config_transport *transport)
 {
     return skr_driver_scheme(transport->scheme)->has_exchanges;
 }
@@ -244,7 +244,7 @@ static bool
 has_defaults(const struct skr_config *config,
              const struct skr_config_transport *transport)
 {
-    return transport->dsn != NULL && skr_transport_is_amqp(transport) &&
+    return transport->dsn != NULL && is_amqp(transport) &&
            (!names_queue(transport) ||
             skr_config_publishes_by(config, transport->name));
 }
@@ -287,7 +287,7 @@ find_url(const struct skr_config *config, const char *dsn, char **url,
     const struct skr_config_transport *chosen = NULL;
     for (size_t i = 0; dsn == NULL && i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
-        if (skr_transport_is_amqp(transport) &&
+        if (is_amqp(transport) &&
             (chosen == NULL || strcmp(transport->name, "amqp") == 0))
             chosen = transport;
     }
@@ -417,7 +417,7 @@ skr_sites_find(const struct skr_config *config, const char *dsn,
         return skr_fail_memory(error);
     enum skr_code code = add_topology(sites, config, dsn, vhost, error);
     for (size_t i = 0; i < config->transport_count && code == SKR_OK; i++)
-        if (skr_transport_is_amqp(&config->transports[i]))
+        if (is_amqp(&config->transports[i]))
             code =
                 add_transport(sites, &config->transports[i], dsn, vhost, error);
     for (size_t i = 0; i < sites->count; i++)

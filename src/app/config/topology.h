@@ -16,7 +16,6 @@ struct skr_topology {
     size_t count, capacity;
 };
 
-bool skr_transport_is_amqp(const struct skr_config_transport *transport);
 // To which the transport publishes where no route names one; url is that of its
 // DSN. NULL: none.
 const char *skr_topology_exchange(const struct skr_config_transport *transport,

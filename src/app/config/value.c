@@ -2,7 +2,6 @@
 // Values of the plain types: from text into the structs.
 #include "app/config/reader.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

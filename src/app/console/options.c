@@ -604,7 +604,7 @@ skr_command_help(const struct skr_command *command, FILE *out)
             command->arguments[0] == '\0' ? "" : " ", command->arguments,
             command->summary);
     fprintf(out, "%s", command->help);
-    if (command->options != NULL && command->options->name != NULL) {
+    if (command->options != NULL) {
         fprintf(out, "\nOptions:\n");
         print_options(command->options, out);
     }

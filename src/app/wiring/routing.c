@@ -9,7 +9,6 @@
 #include "app/config/yaml_tree.h"
 #include "app/drivers.h"
 #include "base/error.h"
-#include "base/text.h"
 #include "base/url.h"
 
 #include <string.h>

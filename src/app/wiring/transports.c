@@ -5,13 +5,11 @@
 #include "app/wiring/transports.h"
 
 #include "app/config/yaml_tree.h"
-
 #include "app/drivers.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
 #include "broker/broker.h"
-#include "db/sql.h"
 #include "relay/ownership.h"
 #include "store/deduplication/deduplication.h"
 #include "store/kafka_outbox/kafka_outbox.h"
