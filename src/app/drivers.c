@@ -48,92 +48,89 @@ static const char *const pgsql_tls[] = {"sslmode=disable", "sslmode=require",
                                         "sslmode=verify-full"};
 
 // Packages are called as Debian and Ubuntu call them; others differ little.
-static const struct {
+static const struct database {
     const char *scheme;
     const struct skr_db_ops *ops;
     const char *package;
     const char *const *tls;  // by enum skr_driver_tls; NULL: a file
+    const char *family;      // NULL: its own
 } databases[] = {
-    {"sqlite", SQLITE, "libsqlite3-dev", NULL},
-    {"mysql", MYSQL, "libmariadb-dev", mysql_tls},
-    {"mariadb", MYSQL, "libmariadb-dev", mysql_tls},
-    {"pgsql", PGSQL, "libpq-dev", pgsql_tls},
-    {"postgresql", PGSQL, "libpq-dev", pgsql_tls},
-    {"postgres", PGSQL, "libpq-dev", pgsql_tls},
+    {"sqlite", SQLITE, "libsqlite3-dev", .tls = NULL},
+    {"mysql", MYSQL, "libmariadb-dev", .tls = mysql_tls},
+    {"mariadb", MYSQL, "libmariadb-dev", mysql_tls, "mysql"},
+    {"pgsql", PGSQL, "libpq-dev", .tls = pgsql_tls},
+    {"postgresql", PGSQL, "libpq-dev", pgsql_tls, "pgsql"},
+    {"postgres", PGSQL, "libpq-dev", pgsql_tls, "pgsql"},
 };
 
 // An outbox is read from its database, without a broker.
-static const struct {
+static const struct transport {
     struct skr_scheme scheme;
     const struct skr_broker_ops *ops;
     const char *package;
+    const char *family;  // NULL: its own
 } transports[] = {
-    {{"doctrine", .is_outbox = true}, NULL, NULL},
-    {{"queue", .is_queue = true, .derives_ids = true}, &skr_queue_broker, NULL},
-    {{"ordered-doctrine", .is_outbox = true, .is_ordered = true}, NULL, NULL},
-    {{"amqp", .has_exchanges = true}, RABBITMQ, "librabbitmq-dev"},
-    {{"amqps", .has_exchanges = true}, RABBITMQ, "librabbitmq-dev"},
+    {{"doctrine", .is_outbox = true}, .ops = NULL},
+    {{"queue", .is_queue = true, .derives_ids = true},
+     .ops = &skr_queue_broker},
+    {{"ordered-doctrine", .is_outbox = true, .is_ordered = true}, .ops = NULL},
+    {{"amqp", .has_exchanges = true}, RABBITMQ, .package = "librabbitmq-dev"},
+    {{"amqps", .has_exchanges = true}, RABBITMQ, "librabbitmq-dev", "amqp"},
     {{"kafka", .has_topics = true, .derives_ids = true},
      KAFKA,
-     "librdkafka-dev"},
+     .package = "librdkafka-dev"},
 };
 
-// Its place in the table; the end of it: there is none.
-static size_t
+// All of it is NULL where there is none.
+static const struct database *
 find_database(const char *scheme)
 {
-    size_t i = 0;
-    while (i < SKR_COUNT_OF(databases) &&
-           strcmp(databases[i].scheme, scheme) != 0)
-        i++;
-    return i;
+    static const struct database none;
+    for (size_t i = 0; i < SKR_COUNT_OF(databases); i++)
+        if (strcmp(databases[i].scheme, scheme) == 0)
+            return &databases[i];
+    return &none;
 }
 
-static size_t
+static const struct transport *
 find_transport(const char *scheme)
 {
-    size_t i = 0;
-    while (i < SKR_COUNT_OF(transports) &&
-           strcmp(transports[i].scheme.name, scheme) != 0)
-        i++;
-    return i;
+    static const struct transport none;
+    for (size_t i = 0; i < SKR_COUNT_OF(transports) && scheme != NULL; i++)
+        if (strcmp(transports[i].scheme.name, scheme) == 0)
+            return &transports[i];
+    return &none;
 }
 
 const struct skr_db_ops *
 skr_driver_find_database(const char *scheme)
 {
-    size_t i = find_database(scheme);
-    return i == SKR_COUNT_OF(databases) ? NULL : databases[i].ops;
+    return find_database(scheme)->ops;
 }
 
 const struct skr_broker_ops *
 skr_driver_find_broker(const char *scheme)
 {
-    size_t i = find_transport(scheme);
-    return i == SKR_COUNT_OF(transports) ? NULL : transports[i].ops;
+    return find_transport(scheme)->ops;
 }
 
 bool
 skr_driver_is_database(const char *scheme)
 {
-    return find_database(scheme) < SKR_COUNT_OF(databases);
+    return find_database(scheme)->scheme != NULL;
 }
 
 const char *
 skr_driver_tls(const char *scheme, enum skr_driver_tls tls)
 {
-    size_t i = find_database(scheme);
-    return i == SKR_COUNT_OF(databases) || databases[i].tls == NULL
-               ? NULL
-               : databases[i].tls[tls];
+    const struct database *database = find_database(scheme);
+    return database->tls == NULL ? NULL : database->tls[tls];
 }
 
 const struct skr_scheme *
 skr_driver_scheme(const char *name)
 {
-    static const struct skr_scheme unknown = {.name = NULL};
-    size_t i = name == NULL ? SKR_COUNT_OF(transports) : find_transport(name);
-    return i == SKR_COUNT_OF(transports) ? &unknown : &transports[i].scheme;
+    return &find_transport(name)->scheme;
 }
 
 const struct skr_scheme *
@@ -145,18 +142,9 @@ skr_driver_next_scheme(size_t *at)
 const char *
 skr_driver_family(const char *scheme)
 {
-    size_t database = find_database(scheme), broker = find_transport(scheme);
-    for (size_t i = 0; i < database && database < SKR_COUNT_OF(databases); i++)
-        if (strcmp(databases[i].package, databases[database].package) == 0)
-            return databases[i].scheme;
-    if (broker == SKR_COUNT_OF(transports) ||
-        transports[broker].package == NULL)
-        return scheme;
-    for (size_t i = 0; i < broker; i++)
-        if (transports[i].package != NULL &&
-            strcmp(transports[i].package, transports[broker].package) == 0)
-            return transports[i].scheme.name;
-    return scheme;
+    const char *database = find_database(scheme)->family;
+    const char *broker = find_transport(scheme)->family;
+    return database != NULL ? database : broker != NULL ? broker : scheme;
 }
 
 const char *
@@ -192,14 +180,9 @@ skr_driver_brokers(void)
 const char *
 skr_driver_missing(const char *scheme, char text[SKR_DRIVER_MISSING_SIZE])
 {
-    size_t database = find_database(scheme), broker = find_transport(scheme);
-    const char *package = NULL, *present = skr_driver_brokers();
-    if (database < SKR_COUNT_OF(databases)) {
-        package = databases[database].package;
-        present = skr_driver_databases();
-    } else if (broker < SKR_COUNT_OF(transports)) {
-        package = transports[broker].package;
-    }
+    bool is_database = skr_driver_is_database(scheme);
+    const char *package = is_database ? find_database(scheme)->package
+                                      : find_transport(scheme)->package;
     if (package == NULL)
         snprintf(text, SKR_DRIVER_MISSING_SIZE,
                  "this build has no driver for %.40s://; it has: %s, %s",
@@ -208,6 +191,8 @@ skr_driver_missing(const char *scheme, char text[SKR_DRIVER_MISSING_SIZE])
         snprintf(text, SKR_DRIVER_MISSING_SIZE,
                  "this build has no driver for %s://; it has: %s. Install %s "
                  "and build it again",
-                 scheme, present, package);
+                 scheme,
+                 is_database ? skr_driver_databases() : skr_driver_brokers(),
+                 package);
     return text;
 }

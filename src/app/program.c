@@ -4,8 +4,8 @@
 // in commands.c.
 
 #include "app/app.h"
-#include "app/console/colour.h"
 #include "app/console/output.h"
+#include "app/console/terminal.h"
 #include "app/drivers.h"
 #include "base/clock.h"
 #include "base/nearest.h"

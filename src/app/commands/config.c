@@ -177,7 +177,7 @@ print_keys_as_json(struct skr_error *error)
     for (size_t i = 0; i < count; i++) {
         skr_report_add_row(&report);
         skr_report_text(&report, "path", keys[i].path);
-        skr_report_text(&report, "type", skr_config_type_text(keys[i].type));
+        skr_report_text(&report, "type", skr_config_types[keys[i].type].text);
         skr_report_text(&report, "default", keys[i].fallback);
         skr_report_number(&report, "required", keys[i].required);
         skr_report_text(&report, "help", keys[i].help);

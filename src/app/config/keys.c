@@ -619,10 +619,7 @@ static const struct skr_config_key keys[] = {
     IGNORED("sqlite://?charset", "Doctrine's; accepted."),
 };
 
-static const struct {
-    const char *text;
-    const char *needed;
-} types[] = {
+const struct skr_config_type_words skr_config_types[] = {
     [SKR_TYPE_MAP] = {"map", "a map"},
     [SKR_TYPE_NAMES] = {"map of names", "a map of names"},
     [SKR_TYPE_LIST] = {"list", "a list"},
@@ -679,22 +676,10 @@ skr_config_key_index(const struct skr_config_key *key)
     return (size_t)(key - keys);
 }
 
-const char *
-skr_config_type_text(enum skr_config_type type)
-{
-    return types[type].text;
-}
-
-const char *
-skr_config_type_needed(enum skr_config_type type)
-{
-    return types[type].needed;
-}
-
 void
 skr_config_describe(const struct skr_config_key *key, struct skr_text *text)
 {
-    skr_text_add_string(text, skr_config_type_text(key->type));
+    skr_text_add_string(text, skr_config_types[key->type].text);
     if (key->required)
         skr_text_add_string(text, ", required");
     if (key->fallback != NULL)

@@ -84,10 +84,12 @@ struct skr_config_key {
 const struct skr_config_key *skr_config_keys(size_t *count);
 size_t skr_config_key_index(const struct skr_config_key *key);
 
-// "whole number": for the manual and `skirnir config keys`.
-const char *skr_config_type_text(enum skr_config_type type);
-// "a whole number": for mistakes.
-const char *skr_config_type_needed(enum skr_config_type type);
+// "whole number", for the manual and `skirnir config keys`, and "a whole
+// number", for mistakes: by enum skr_config_type.
+struct skr_config_type_words {
+    const char *text, *needed;
+};
+extern const struct skr_config_type_words skr_config_types[];
 
 // "whole number, default 100. What it means.": the manual says the same.
 void

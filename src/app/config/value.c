@@ -31,7 +31,7 @@ skr_config_refuse(struct skr_config_reader *reader,
     static const char *const others[] = {[SKR_YAML_NULL] = "nothing",
                                          [SKR_YAML_LIST] = "a list",
                                          [SKR_YAML_MAP] = "a map"};
-    const char *needed = skr_config_type_needed(place->key->type);
+    const char *needed = skr_config_types[place->key->type].needed;
     if (node->kind == SKR_YAML_TEXT)
         refuse_text(reader, place, needed, node->text);
     else
@@ -47,7 +47,7 @@ refuse_range(struct skr_config_reader *reader,
     const char *needed = skr_config_text(
         reader, "%s from %" PRId64 " to %" PRId64,
         key->type == SKR_TYPE_SIZE ? "a size"
-                                   : skr_config_type_needed(key->type),
+                                   : skr_config_types[key->type].needed,
         key->least, key->most);
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
     if (shown == NULL)
@@ -130,7 +130,7 @@ set_number(struct skr_config_reader *reader,
                     ? parse_size(text, &number)
                     : parse_number(text, &number, &end) && *end == '\0';
     if (!good)
-        refuse_text(reader, place, skr_config_type_needed(key->type), shown);
+        refuse_text(reader, place, skr_config_types[key->type].needed, shown);
     else if (number < key->least || number > key->most)
         refuse_range(reader, place, shown);
     else if (key->scope != SKR_SCOPE_NONE && key->type == SKR_TYPE_SIZE)
@@ -148,7 +148,7 @@ set_ports(struct skr_config_reader *reader,
     if (skr_text_ports(text, &ports.first, &ports.last))
         *(struct skr_config_ports *)address_of(place) = ports;
     else
-        refuse_text(reader, place, skr_config_type_needed(SKR_TYPE_PORTS),
+        refuse_text(reader, place, skr_config_types[SKR_TYPE_PORTS].needed,
                     shown);
 }
 
@@ -160,7 +160,7 @@ set_decimal(struct skr_config_reader *reader,
     const struct skr_config_key *key = place->key;
     double number = 0;
     if (!parse_decimal(text, &number))
-        refuse_text(reader, place, skr_config_type_needed(key->type), shown);
+        refuse_text(reader, place, skr_config_types[key->type].needed, shown);
     else if (number < (double)key->least || number > (double)key->most)
         refuse_range(reader, place, shown);
     else if (key->scope != SKR_SCOPE_NONE)
@@ -174,7 +174,7 @@ set_boolean(struct skr_config_reader *reader,
 {
     bool value = false;
     if (!skr_text_boolean(text, &value))
-        refuse_text(reader, place, skr_config_type_needed(SKR_TYPE_BOOLEAN),
+        refuse_text(reader, place, skr_config_types[SKR_TYPE_BOOLEAN].needed,
                     shown);
     else if (place->key->scope != SKR_SCOPE_NONE)
         *(bool *)address_of(place) = value;
@@ -212,7 +212,7 @@ set_text(struct skr_config_reader *reader, const struct skr_config_place *place,
                     shown);
     else if (text[0] == '\0' && key->scope != SKR_SCOPE_NONE)
         skr_config_mistake(reader, place, "%s is needed, not an empty text%s%s",
-                           skr_config_type_needed(key->type),
+                           skr_config_types[key->type].needed,
                            is_filled_in ? ", which is what stands in " : "",
                            is_filled_in ? skr_config_excerpt(shown, excerpt)
                                         : "");

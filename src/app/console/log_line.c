@@ -3,7 +3,7 @@
 
 #include "app/console/log_line.h"
 
-#include "app/console/colour.h"
+#include "app/console/terminal.h"
 #include "base/clock.h"
 #include "message/json.h"
 

@@ -4,7 +4,7 @@
 
 #include "app/console/output.h"
 
-#include "app/console/colour.h"
+#include "app/console/terminal.h"
 #include "base/error.h"
 #include "base/text.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The size of a terminal, and text that fits it and cannot steer it.
+// A terminal: its size, its colours, and text that fits it and cannot steer it.
 
 #ifndef SKR_APP_CONSOLE_TERMINAL_H
 #define SKR_APP_CONSOLE_TERMINAL_H
 
+#include <skirnir/skirnir.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,6 +12,16 @@
 // Of the terminal that out is; 0: it is none.
 size_t skr_terminal_width(FILE *out);
 size_t skr_terminal_height(FILE *out);
+
+// Whether there are colours: never in a file or a pipe, where TERM is dumb, or
+// where NO_COLOR is set.
+bool skr_colour_is_wanted(int fd);
+
+// What begins the colour of a level, and bold; what ends both. "" where nothing
+// is to be seen of it.
+const char *skr_colour_of(bool is_wanted, enum skr_log_level level);
+const char *skr_colour_bold(bool is_wanted);
+const char *skr_colour_end(bool is_wanted);
 
 // Characters of a text, each taken for one column; and how many bytes the first
 // of these have.

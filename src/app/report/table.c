@@ -3,7 +3,6 @@
 
 #include "app/report/report.h"
 
-#include "app/console/colour.h"
 #include "app/console/terminal.h"
 #include "base/error.h"
 
