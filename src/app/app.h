@@ -66,9 +66,6 @@ void skr_app_say_report(const struct skr_output *output,
 // False: there was one.
 bool skr_app_load(struct skr_app *app, struct skr_config **config);
 // Loads it and runs what needs it; what goes wrong is said.
-typedef enum skr_code
-skr_configured_fn(const struct skr_app *app, const struct skr_config *config,
-                  struct skr_error *error);
 enum skr_exit
 skr_app_run_configured(struct skr_app *app, skr_configured_fn *run);
 
@@ -97,21 +94,21 @@ skr_app_open_consumer(const struct skr_app *app,
                       const struct skr_config_transport *transport,
                       struct skr_consumer **consumer, struct skr_error *error);
 
-skr_command_fn skr_command_cleanup_outbox;
+skr_configured_fn skr_command_cleanup_outbox;
 skr_command_fn skr_command_config;
 skr_command_fn skr_command_consume;
-skr_command_fn skr_command_deduplication_cleanup;
+skr_configured_fn skr_command_deduplication_cleanup;
 skr_command_fn skr_command_failed_remove;
 skr_command_fn skr_command_failed_retry;
 skr_command_fn skr_command_failed_show;
 skr_command_fn skr_command_partition;
 skr_command_fn skr_command_kafka_relay;
-skr_command_fn skr_command_publish;
+skr_configured_fn skr_command_publish;
 skr_command_fn skr_command_relay;
 skr_command_fn skr_command_setup;
 skr_command_fn skr_command_setup_amqp;
 skr_command_fn skr_command_setup_deduplication;
-skr_command_fn skr_command_stats;
-skr_command_fn skr_command_test_inbox_dedup;
+skr_configured_fn skr_command_stats;
+skr_configured_fn skr_command_test_inbox_dedup;
 
 #endif

@@ -334,7 +334,7 @@ const struct skr_command skr_commands[] = {
                 "  generate | skirnir publish report.made --body - "
                 "--delay 60\n",
         .options = publish_options,
-        .run = skr_command_publish,
+        .work = skr_command_publish,
     },
     {
         .name = "partition",
@@ -414,7 +414,7 @@ const struct skr_command skr_commands[] = {
                 "  skirnir test-inbox-dedup\n"
                 "  skirnir test-inbox-dedup orders\n",
         .reports = true,
-        .run = skr_command_test_inbox_dedup,
+        .work = skr_command_test_inbox_dedup,
     },
     {
         .name = "stats",
@@ -430,7 +430,7 @@ const struct skr_command skr_commands[] = {
                 "  skirnir stats --interval=1\n"
                 "  skirnir stats outbox --json\n",
         .options = stats_options,
-        .run = skr_command_stats,
+        .work = skr_command_stats,
     },
     {
         .name = "failed show",
@@ -497,7 +497,7 @@ const struct skr_command skr_commands[] = {
                 "--batch-size=1000\n",
         .options = cleanup_outbox_options,
         .reports = true,
-        .run = skr_command_cleanup_outbox,
+        .work = skr_command_cleanup_outbox,
     },
     {
         .name = "deduplication-cleanup",
@@ -513,7 +513,7 @@ const struct skr_command skr_commands[] = {
                 "--batch-size=1000\n",
         .options = deduplication_cleanup_options,
         .reports = true,
-        .run = skr_command_deduplication_cleanup,
+        .work = skr_command_deduplication_cleanup,
     },
     {
         .name = "config",

@@ -255,7 +255,9 @@ run_command(const struct skr_command *command,
         skr_output_silence();
     say_ignored(&app);
     struct skr_error error;
-    enum skr_exit code = command->run(&app);
+    enum skr_exit code = command->run != NULL
+                             ? command->run(&app)
+                             : skr_app_run_configured(&app, command->work);
     skr_output_stop_writer(&output);
     // Who runs it again should know.
     if (code == SKR_EXIT_OK && reports &&

@@ -67,9 +67,10 @@ clean_transport(const struct skr_config *config,
 }
 
 // The transports that are named, or all outboxes.
-static enum skr_code
-run_outbox(const struct skr_app *app, const struct skr_config *config,
-           struct skr_error *error)
+enum skr_code
+skr_command_cleanup_outbox(const struct skr_app *app,
+                           const struct skr_config *config,
+                           struct skr_error *error)
 {
     size_t named = app->arguments->positional_count;
     struct skr_progress progress;
@@ -101,9 +102,10 @@ run_outbox(const struct skr_app *app, const struct skr_config *config,
     return code == SKR_OK ? end(&refusal, error) : code;
 }
 
-static enum skr_code
-run_deduplication(const struct skr_app *app, const struct skr_config *config,
-                  struct skr_error *error)
+enum skr_code
+skr_command_deduplication_cleanup(const struct skr_app *app,
+                                  const struct skr_config *config,
+                                  struct skr_error *error)
 {
     struct skr_progress progress;
     const struct skr_cleaning cleaning =
@@ -134,16 +136,4 @@ run_deduplication(const struct skr_app *app, const struct skr_config *config,
     }
     skr_progress_end(&progress);
     return code == SKR_OK ? end(&refusal, error) : code;
-}
-
-enum skr_exit
-skr_command_cleanup_outbox(struct skr_app *app)
-{
-    return skr_app_run_configured(app, run_outbox);
-}
-
-enum skr_exit
-skr_command_deduplication_cleanup(struct skr_app *app)
-{
-    return skr_app_run_configured(app, run_deduplication);
 }

@@ -280,9 +280,9 @@ publish_given(const struct skr_app *app, const struct skr_config *config,
                           id_text, reason.text);
 }
 
-static enum skr_code
-run(const struct skr_app *app, const struct skr_config *config,
-    struct skr_error *error)
+enum skr_code
+skr_command_publish(const struct skr_app *app, const struct skr_config *config,
+                    struct skr_error *error)
 {
     struct skr_arena arena = {0};
     struct skr_text body = {0};
@@ -290,10 +290,4 @@ run(const struct skr_app *app, const struct skr_config *config,
     skr_text_fini(&body);
     skr_arena_fini(&arena);
     return code;
-}
-
-enum skr_exit
-skr_command_publish(struct skr_app *app)
-{
-    return skr_app_run_configured(app, run);
 }

@@ -332,9 +332,9 @@ show_once(const struct skr_app *app, const struct skr_config *config,
     return code;
 }
 
-static enum skr_code
-run(const struct skr_app *app, const struct skr_config *config,
-    struct skr_error *error)
+enum skr_code
+skr_command_stats(const struct skr_app *app, const struct skr_config *config,
+                  struct skr_error *error)
 {
     const struct skr_arguments *arguments = app->arguments;
     const struct skr_config_transport *unused = NULL;
@@ -351,10 +351,4 @@ run(const struct skr_app *app, const struct skr_config *config,
     skr_stats_fini(&pictures.earlier);
     skr_stats_fini(&pictures.latest);
     return code;
-}
-
-enum skr_exit
-skr_command_stats(struct skr_app *app)
-{
-    return skr_app_run_configured(app, run);
 }

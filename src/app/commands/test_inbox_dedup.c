@@ -444,9 +444,10 @@ try_it(struct trial *trial, struct skr_consumer *consumer,
     return code == SKR_OK ? judge(trial, effects, error) : code;
 }
 
-static enum skr_code
-run(const struct skr_app *app, const struct skr_config *config,
-    struct skr_error *error)
+enum skr_code
+skr_command_test_inbox_dedup(const struct skr_app *app,
+                             const struct skr_config *config,
+                             struct skr_error *error)
 {
     struct trial trial = {.config = config, .queue = {.app = app}};
     const struct skr_config_transport *transport = NULL;
@@ -475,10 +476,4 @@ run(const struct skr_app *app, const struct skr_config *config,
     skr_deduplication_free(trial.deduplication);
     free(trial.queue.dsn);
     return code;
-}
-
-enum skr_exit
-skr_command_test_inbox_dedup(struct skr_app *app)
-{
-    return skr_app_run_configured(app, run);
 }

@@ -4,10 +4,12 @@
 #ifndef SKR_APP_CONSOLE_COMMAND_H
 #define SKR_APP_CONSOLE_COMMAND_H
 
+#include <skirnir/skirnir.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct skr_app;
+struct skr_config;
 struct skr_option;
 
 // Documented in the manual; scripts rely on them.
@@ -21,6 +23,9 @@ enum skr_exit {
 };
 
 typedef enum skr_exit skr_command_fn(struct skr_app *app);
+typedef enum skr_code
+skr_configured_fn(const struct skr_app *app, const struct skr_config *config,
+                  struct skr_error *error);
 
 struct skr_command {
     const char *name;       // one word or two
@@ -37,6 +42,8 @@ struct skr_command {
     // It prints what it did, which is not said with -q. What was asked for is:
     // --dry-run, --print-sql.
     bool reports;
+    // One of them: all that it needs is its configuration, or it is for itself.
+    skr_configured_fn *work;
     skr_command_fn *run;
 };
 
