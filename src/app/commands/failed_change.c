@@ -362,8 +362,8 @@ change_one(const struct skr_failed_found *found, void *user,
                code == SKR_INVALID || code == SKR_MALFORMED) {
         say_skipped(change, id, &reason);
         code = SKR_OK;
-    } else if (error != NULL) {
-        *error = reason;
+    } else {
+        skr_fail_with(error, &reason);
     }
     skr_arena_fini(&arena);
     if (code == SKR_OK && !skr_progress_step(&change->progress, 1))
@@ -384,8 +384,7 @@ change_named(struct change *change, struct skr_error *error)
             skr_progress_clear(&change->progress);
             fprintf(stderr, "%s\n", reason.text);
         } else if (code != SKR_OK && code != SKR_STOPPED) {
-            *error = reason;
-            return code;
+            return skr_fail_with(error, &reason);
         }
     }
     return SKR_OK;

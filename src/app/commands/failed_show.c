@@ -541,10 +541,8 @@ show_named(struct skr_failed_session *session,
         enum skr_code code =
             find_and_show(session, arguments->positional[i], view, &reason);
         bool is_missing = code == SKR_MISSING || code == SKR_INVALID;
-        if (code != SKR_OK && (!is_missing || count == 1)) {
-            *error = reason;
-            return code;
-        }
+        if (code != SKR_OK && (!is_missing || count == 1))
+            return skr_fail_with(error, &reason);
         if (is_missing)
             fprintf(stderr, "%s\n", reason.text);
         missing += is_missing;

@@ -98,10 +98,8 @@ end_one(const struct skr_blocked_head *head, void *user,
         code = skr_messenger_end_blocked(bulk->ordered.table, bulk->ordered.db,
                                          head, bulk->skips, &ended, &reason);
     if (code != SKR_OK && (reason.remedy == SKR_RECONNECT ||
-                           code == SKR_MISSING || code == SKR_NO_MEMORY)) {
-        *error = reason;
-        return code;
-    }
+                           code == SKR_MISSING || code == SKR_NO_MEMORY))
+        return skr_fail_with(error, &reason);
     if (code != SKR_OK) {
         bulk->failed++;
         say_failed(bulk, head, &reason);

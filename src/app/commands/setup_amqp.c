@@ -82,10 +82,8 @@ declare_all(struct skr_broker *broker, const struct skr_topology *topology,
         describe(&topology->declarations[i]);
         printf(code == SKR_OK ? "\n" : ": %s\n", trouble.text);
         *failed += code != SKR_OK;
-        if (code != SKR_OK && trouble.remedy == SKR_RECONNECT) {
-            *error = trouble;
-            return code;
-        }
+        if (code != SKR_OK && trouble.remedy == SKR_RECONNECT)
+            return skr_fail_with(error, &trouble);
     }
     return SKR_OK;
 }

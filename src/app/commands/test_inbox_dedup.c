@@ -191,10 +191,8 @@ wait_for_results(struct skr_broker *broker, struct skr_error *error)
         if (code != SKR_OK && code != SKR_TIMEOUT)
             return code;
         for (size_t i = 0; i < count; i++)
-            if (results[i].result != SKR_CONFIRMED) {
-                *error = results[i].reason;
-                return results[i].reason.code;
-            }
+            if (results[i].result != SKR_CONFIRMED)
+                return skr_fail_with(error, &results[i].reason);
         confirmed += count;
         if (skr_clock_ms() > end_ms)
             return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,

@@ -261,23 +261,6 @@ skr_config_set_amqp_defaults(struct skr_config_reader *reader)
             !lists_exchanges && has_defaults(config, &config->transports[i]);
 }
 
-// As Symfony has it: the DSN's parameters, then options.exchange, then the
-// DSN's path, then its default.
-const char *
-skr_topology_exchange(const struct skr_config_transport *transport,
-                      const struct skr_url *url)
-{
-    const struct skr_yaml_entry *exchange =
-        find_below(transport->node, "options", "exchange");
-    const char *name = skr_url_find(url, "exchange[name]");
-    if (name == NULL && exchange != NULL)
-        name = skr_yaml_text(exchange->value, "name");
-    if (name == NULL)
-        name = skr_route_path_exchange(url);
-    return name == NULL && transport->has_defaults ? SKR_DEFAULT_EXCHANGE
-                                                   : name;
-}
-
 // --dsn, the transport that is called amqp, the first of its kind, or what
 // Symfony's recipe puts into the environment.
 static enum skr_code

@@ -16,11 +16,6 @@ struct skr_topology {
     size_t count, capacity;
 };
 
-// To which the transport publishes where no route names one; url is that of its
-// DSN. NULL: none.
-const char *skr_topology_exchange(const struct skr_config_transport *transport,
-                                  const struct skr_url *url);
-
 // A virtual host of a server, and what is to be declared there.
 struct skr_site {
     char *url;           // NULL: not configured

@@ -148,6 +148,8 @@ keep(struct skr_arena *arena, const char *text, const char **kept,
     return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
+// As Symfony has it: the DSN's parameters, then options.exchange, then the
+// DSN's path, then its default.
 static enum skr_code
 read_exchange(const struct skr_config_transport *target,
               struct skr_arena *arena, struct skr_route_sender *sender,
@@ -159,7 +161,11 @@ read_exchange(const struct skr_config_transport *target,
     enum skr_code code = skr_url_parse(target->dsn, &url, error);
     if (code != SKR_OK)
         return code;
-    const char *name = skr_topology_exchange(target, &url);
+    const char *name = first_of(skr_url_find(&url, "exchange[name]"),
+                                skr_yaml_text(exchange, "name"),
+                                skr_route_path_exchange(&url));
+    if (name == NULL && target->has_defaults)
+        name = SKR_DEFAULT_EXCHANGE;
     code = keep(arena, name, &sender->exchange, error);
     if (code == SKR_OK)
         code = keep(
