@@ -95,6 +95,9 @@ struct skr_db {
     // was read from one may mean another row elsewhere, as on a replica that
     // became the primary without the last rows. 0: a file.
     uint64_t server;
+    // One number for all connections to a file, under whatever name: there the
+    // transaction of one keeps all others from writing. 0: a server.
+    uint64_t file;
     // A node of a Galera cluster, or one of several primaries of a MySQL group:
     // its locks, and the transactions that it knows to be open, are its own,
     // and the other servers have others.

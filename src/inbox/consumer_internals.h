@@ -51,7 +51,8 @@ struct budget {
 };
 
 struct skr_consumer {
-    // As they were given; texts are in the arena.
+    // As they were given; texts are in the arena. failed_database is NULL also
+    // where it has turned out to be the consumer's, by another name.
     struct skr_arena texts;
     struct skr_consumer_options options;
     struct skr_consumer_extras extras;

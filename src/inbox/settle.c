@@ -326,9 +326,10 @@ exclude_record(struct skr_consumer *consumer, const struct job *job,
                : code;
 }
 
+// *is_of_record: an error is one of the deduplication table.
 static enum skr_code
 insert(struct skr_consumer *consumer, struct job *job, struct skr_db *db,
-       bool *is_there, struct skr_error *error)
+       bool *is_there, bool *is_of_record, struct skr_error *error)
 {
     const struct skr_incoming *incoming = job->incoming;
     const struct skr_delivery_decision *decision = &job->decision;
@@ -357,6 +358,7 @@ insert(struct skr_consumer *consumer, struct job *job, struct skr_db *db,
     if (code != SKR_OK)
         return code;
     code = exclude_record(consumer, job, &is_held, error);
+    *is_of_record = code != SKR_OK;
     if (code == SKR_OK)
         code =
             skr_dead_letters_store(table, skr_db_tx(db), &consumer->batch.arena,
@@ -372,17 +374,23 @@ try_store(struct skr_consumer *consumer, struct job *job, bool *is_there,
           struct skr_error *error)
 {
     struct skr_db *db = NULL;
+    bool is_of_record = false;
     enum skr_code code = skr_consumer_connect_failed(consumer, &db, error);
     if (code != SKR_OK)
         return code;
     if (!becomes_retry(job))
         skr_failpoint("consumer.storing");
-    code = insert(consumer, job, db, is_there, error);
-    if (code == SKR_MISSING)
+    code = insert(consumer, job, db, is_there, &is_of_record, error);
+    if (code == SKR_OK || code == SKR_DUPLICATE)
+        return code;
+    if (is_of_record && (code == SKR_MISSING || error->remedy == SKR_RECONNECT))
+        skr_consumer_drop_database(consumer);
+    if (code == SKR_MISSING && !is_of_record)
         return skr_consumer_fail_missing(consumer, error);
-    if (code != SKR_OK && code != SKR_DUPLICATE)
-        skr_error_prefix(error, "failed table %s",
-                         consumer->options.failed_table);
+    skr_error_prefix(
+        error, is_of_record ? "deduplication table %s" : "failed table %s",
+        is_of_record ? consumer->options.deduplication_table
+                     : consumer->options.failed_table);
     return code;
 }
 

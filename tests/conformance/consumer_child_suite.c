@@ -555,6 +555,69 @@ test_what_is_recorded_is_no_dead_letter(void **state)
     skr_test_database_remove(&elsewhere);
 }
 
+// Two connections to one file would wait for each other's locks.
+static void
+test_a_failed_table_in_the_same_database_by_another_name_is_written(
+    void **state)
+{
+    struct world *world = *state;
+    struct running running;
+    world->options.failed_database = world->database.ops;
+    world->options.failed_database_url = world->database.alias_url;
+    world->options.max_retries = -1;
+    world->extras.stop_when_empty = false;
+    publish(world, 0, COUNT);
+    start_consumer(&running,
+                   open_child(world, RECORDER("forget", "exit 3"), 10000));
+    assert_true(skr_test_eventually(has_no_messages, world, 4000));
+    struct skr_consumer_counts counts = skr_consumer_counts(running.consumer);
+    stop_running(&running);
+    assert_int_equal(atomic_load(&world->troubles), 0);
+    expect_failure(world, counts, "exit code 3");
+}
+
+// The hook comes after the look for a record.
+static void
+lose_records(const struct skr_delivery *delivery, enum skr_verdict verdict,
+             const struct skr_error *reason, void *user)
+{
+    struct world *world = user;
+    (void)delivery;
+    (void)verdict;
+    (void)reason;
+    skr_test_run(world->db, "DROP TABLE message_broker_deduplication");
+}
+
+static void
+test_a_table_of_records_that_is_gone_is_not_taken_for_the_failed_table(
+    void **state)
+{
+    struct world *world = *state;
+    struct skr_test_database elsewhere;
+    struct running running;
+    struct skr_error error = {0};
+    skr_test_database_make(&elsewhere);
+    world->options.failed_database = elsewhere.ops;
+    world->options.failed_database_url = elsewhere.url;
+    world->options.max_retries = -1;
+    world->extras.stop_when_empty = false;
+    publish(world, CHOSEN, 1);
+    struct skr_consumer *consumer =
+        open_child(world, RECORDER("forget", "exit 3"), 10000);
+    const struct skr_hook hook = {.on_error = lose_records, .user = world};
+    assert_int_equal(skr_consumer_add_hook(consumer, &hook, &error), SKR_OK);
+    start_consumer(&running, consumer);
+    // On connecting again it is made.
+    assert_true(skr_test_eventually(has_no_messages, world, 20000));
+    stop_running(&running);
+    assert_int_equal(atomic_load(&world->troubles), 0);
+    struct skr_db *db = skr_test_connect(&elsewhere);
+    assert_int_equal(
+        skr_test_number(db, "SELECT COUNT(*) FROM messenger_messages"), 1);
+    skr_db_close(db);
+    skr_test_database_remove(&elsewhere);
+}
+
 static bool
 is_there(void *path)
 {
@@ -667,6 +730,10 @@ main(void)
         CASE(test_what_a_child_recorded_is_handled),
         CASE(test_a_commit_under_way_is_waited_for),
         CASE(test_what_is_recorded_is_no_dead_letter),
+        CASE(
+            test_a_failed_table_in_the_same_database_by_another_name_is_written),
+        CASE(
+            test_a_table_of_records_that_is_gone_is_not_taken_for_the_failed_table),
         CASE(test_a_record_that_stays_locked_costs_no_retry),
         CASE(test_a_record_that_a_child_forgot_is_written_and_said_once),
         CASE(test_a_record_that_a_child_does_not_speak_of_is_said_once),

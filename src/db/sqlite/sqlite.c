@@ -188,6 +188,7 @@ came_too_early(const char *path, int native, sqlite3 *connection)
 static enum skr_code
 open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
 {
+    struct stat status = {0};
     char *path = plain_path(given);
     if (path == NULL)
         return skr_fail_memory(error);
@@ -210,9 +211,10 @@ open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
     // Resolved only now that the file exists for sure: relative and linked
     // paths must meet at one lock file.
     sqlite->path = realpath(path, NULL);
-    if (sqlite->path == NULL)
+    if (sqlite->path == NULL || stat(path, &status) != 0)
         code = skr_fail(error, SKR_UNAVAILABLE, SKR_RECONNECT,
                         "SQLite %s: the path cannot be resolved", path);
+    sqlite->db.file = (uint64_t)status.st_dev << 48 ^ (uint64_t)status.st_ino;
 free_path:
     free(path);
     return code;
