@@ -842,10 +842,11 @@ handle(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
 }
 
 // Starts nothing yet, but looks for the program.
-static enum skr_code
-make(struct skr_consumer *consumer, const char *message_name,
-     const struct skr_handler_command *command, struct skr_child **child,
-     struct skr_error *error)
+enum skr_code
+skr_consumer_handle_command(struct skr_consumer *consumer,
+                            const char *message_name,
+                            const struct skr_handler_command *command,
+                            struct skr_error *error)
 {
     size_t withheld_count = 0;
     if (command->word_count == 0)
@@ -854,45 +855,30 @@ make(struct skr_consumer *consumer, const char *message_name,
     enum skr_code code = skr_process_check(command->words[0], error);
     if (code != SKR_OK)
         return code;
-    struct skr_child *made = calloc(1, sizeof(*made));
-    if (made == NULL)
+    struct skr_child *child = calloc(1, sizeof(*child));
+    if (child == NULL)
         return skr_fail_memory(error);
     while (command->withheld[withheld_count] != NULL)
         withheld_count++;
-    made->consumer = consumer;
-    made->timeout_ms = command->timeout_ms;
-    made->configured = command->recorder;
-    made->recorder = command->recorder;
-    made->words = copy_texts(&made->texts, command->words, command->word_count);
-    made->withheld =
-        copy_texts(&made->texts, command->withheld, withheld_count);
-    made->message_name =
-        skr_arena_text(&made->texts, message_name, strlen(message_name));
-    if (made->words == NULL || made->withheld == NULL ||
-        made->message_name == NULL) {
-        skr_child_free(made);
-        return skr_fail_memory(error);
-    }
-    made->backoff = (struct skr_backoff){.first_ms = 100, .longest_ms = 5000};
-    *child = made;
-    return SKR_OK;
-}
-
-enum skr_code
-skr_consumer_handle_command(struct skr_consumer *consumer,
-                            const char *message_name,
-                            const struct skr_handler_command *command,
-                            struct skr_error *error)
-{
-    struct skr_child *child = NULL;
-    enum skr_code code = make(consumer, message_name, command, &child, error);
-    if (code != SKR_OK)
-        return code;
-    code = skr_handlers_add(
-        &consumer->handlers, message_name,
-        &(struct handler){
-            .run = handle, .user = child, .child = child, .wants_no_tx = true},
-        error);
+    child->consumer = consumer;
+    child->timeout_ms = command->timeout_ms;
+    child->configured = command->recorder;
+    child->recorder = command->recorder;
+    child->backoff = (struct skr_backoff){.first_ms = 100, .longest_ms = 5000};
+    child->words =
+        copy_texts(&child->texts, command->words, command->word_count);
+    child->withheld =
+        copy_texts(&child->texts, command->withheld, withheld_count);
+    child->message_name =
+        skr_arena_text(&child->texts, message_name, strlen(message_name));
+    const struct handler added = {
+        .run = handle, .user = child, .child = child, .wants_no_tx = true};
+    if (child->words == NULL || child->withheld == NULL ||
+        child->message_name == NULL)
+        code = skr_fail_memory(error);
+    else
+        code =
+            skr_handlers_add(&consumer->handlers, message_name, &added, error);
     if (code != SKR_OK)
         skr_child_free(child);
     return code;

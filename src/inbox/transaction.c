@@ -244,15 +244,6 @@ run_jobs(struct skr_consumer *consumer, struct job *jobs, size_t count,
     return skr_db_commit(consumer->db, &attempt->reason) == SKR_OK;
 }
 
-static void
-log_over(const struct skr_consumer *consumer, const struct job *job,
-         const char *event)
-{
-    if (consumer->log.write == NULL)
-        return;
-    skr_log(&consumer->log, SKR_LOG_DEBUG, event, SKR_LOG_JOB(consumer, job));
-}
-
 // Duplicates are rare. A consumer that finds nothing else shares its table with
 // another that gets the same messages: each is acknowledged unhandled here.
 static void
@@ -343,8 +334,10 @@ close_job(struct skr_consumer *consumer, struct job *job)
     atomic_fetch_add(was_handled ? &consumer->tally.handled
                                  : &consumer->tally.duplicates,
                      1);
-    log_over(consumer, job,
-             was_handled ? "consumer.handled" : "consumer.duplicate");
+    if (consumer->log.write != NULL)
+        skr_log(&consumer->log, SKR_LOG_DEBUG,
+                was_handled ? "consumer.handled" : "consumer.duplicate",
+                SKR_LOG_JOB(consumer, job));
     if (was_handled)
         note_latency(consumer, job);
     note_duplicate(consumer, !was_handled);
