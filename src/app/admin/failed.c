@@ -417,15 +417,3 @@ skr_failed_read_id(const char *text, int64_t *id, struct skr_error *error)
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                     "'%.60s' is no number of a failed message", text);
 }
-
-enum skr_code
-skr_failed_read_ids(const struct skr_arguments *arguments,
-                    int64_t ids[SKR_FAILED_MAX_IDS], size_t *count,
-                    struct skr_error *error)
-{
-    enum skr_code code = SKR_OK;
-    *count = arguments->positional_count;
-    for (size_t i = 0; i < *count && code == SKR_OK; i++)
-        code = skr_failed_read_id(arguments->positional[i], &ids[i], error);
-    return code;
-}

@@ -83,13 +83,8 @@ SKR_MUST_CHECK enum skr_code
 skr_failed_find(struct skr_failed_session *session, int64_t id,
                 skr_failed_found_fn *each, void *user, struct skr_error *error);
 
-// An id on the command line, or all of them. SKR_INVALID: one is none.
+// An id on the command line. SKR_INVALID: it is none.
 SKR_MUST_CHECK enum skr_code
 skr_failed_read_id(const char *text, int64_t *id, struct skr_error *error);
-enum { SKR_FAILED_MAX_IDS = SKR_MAX_POSITIONAL };
-SKR_MUST_CHECK enum skr_code
-skr_failed_read_ids(const struct skr_arguments *arguments,
-                    int64_t ids[SKR_FAILED_MAX_IDS], size_t *count,
-                    struct skr_error *error);
 
 #endif

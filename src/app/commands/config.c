@@ -61,14 +61,6 @@ find_reused_ids(const struct skr_config *config,
     return code == SKR_REFUSED ? code : SKR_OK;
 }
 
-// Symfony's section says nothing of it: its own workers may consume it.
-static bool
-is_of_symfony(const struct skr_config_transport *transport)
-{
-    return strncmp(transport->source.path, "framework.",
-                   strlen("framework.")) == 0;
-}
-
 // Tables that must not be read, as an id of theirs is used again, and outboxes
 // from which nothing goes anywhere. To load a file with one of these is no
 // mistake: a Symfony worker may consume it.
@@ -89,7 +81,8 @@ check_transports(const struct skr_config *config, struct tally *tally)
                      "this outbox; name a transport such as queue:// or "
                      "amqp://",
                      transport->source.path);
-            if (is_of_symfony(transport))
+            // Symfony's section says nothing of it.
+            if (skr_text_starts_with(transport->source.path, "framework."))
                 severity = SKR_CONFIG_WARNING;
         } else {
             continue;

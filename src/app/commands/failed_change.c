@@ -291,9 +291,8 @@ struct change {
     const struct skr_app *app;
     struct skr_failed_session *session;
     struct skr_failed_filter filter;
-    int64_t ids[SKR_FAILED_MAX_IDS];
-    size_t id_count;
-    bool removes;  // else it retries
+    size_t id_count;  // of those on the command line
+    bool removes;     // else it retries
     bool dry_run;
     const char *to;
     struct skr_progress progress;
@@ -377,8 +376,12 @@ change_named(struct change *change, struct skr_error *error)
     for (size_t i = 0; i < change->id_count && !skr_progress_is_stopped();
          i++) {
         struct skr_error reason = {0};
-        enum skr_code code = skr_failed_find(change->session, change->ids[i],
-                                             change_one, change, &reason);
+        int64_t id = 0;
+        enum skr_code code = skr_failed_read_id(
+            change->app->arguments->positional[i], &id, &reason);
+        if (code == SKR_OK)
+            code = skr_failed_find(change->session, id, change_one, change,
+                                   &reason);
         if (code == SKR_MISSING || code == SKR_INVALID) {
             change->skipped++;
             skr_progress_clear(&change->progress);
@@ -492,6 +495,7 @@ run(const struct skr_app *app, const struct skr_config *config,
     struct change change = {
         .app = app,
         .session = &session,
+        .id_count = arguments->positional_count,
         .removes = app->command->run == skr_command_failed_remove,
         .dry_run = skr_arguments_has(arguments, "dry-run"),
         .to = skr_arguments_find(arguments, "to"),
@@ -503,9 +507,6 @@ run(const struct skr_app *app, const struct skr_config *config,
     skr_failed_filter_read(arguments, &change.filter);
     if (code == SKR_OK)
         code = skr_failed_filter_check(app, &change.filter, config, error);
-    if (code == SKR_OK)
-        code =
-            skr_failed_read_ids(arguments, change.ids, &change.id_count, error);
     if (code == SKR_OK)
         code = skr_failed_open(
             &session, config, skr_arguments_find(arguments, "database"), error);
@@ -520,20 +521,22 @@ run(const struct skr_app *app, const struct skr_config *config,
 static bool
 says_which(struct skr_app *app, enum skr_exit *exit_code)
 {
-    int64_t ids[SKR_FAILED_MAX_IDS];
-    size_t count = 0;
+    int64_t id;
+    size_t count = app->arguments->positional_count;
     struct skr_failed_filter filter;
     struct skr_error error;
     bool all = skr_arguments_has(app->arguments, "all");
     skr_failed_filter_read(app->arguments, &filter);
     bool filters = !skr_failed_filter_is_empty(&filter);
     const char *mistake = NULL;
-    if (skr_failed_read_ids(app->arguments, ids, &count, &error) != SKR_OK)
-        mistake = error.text;
-    else if (count == 0 && !all && !filters)
+    for (size_t i = 0; i < count && mistake == NULL; i++)
+        if (skr_failed_read_id(app->arguments->positional[i], &id, &error) !=
+            SKR_OK)
+            mistake = error.text;
+    if (mistake == NULL && count == 0 && !all && !filters)
         mistake = "which messages? Give their numbers, a filter such as "
                   "--transport, or --all";
-    else if (count > 0 && (all || filters))
+    else if (mistake == NULL && count > 0 && (all || filters))
         mistake = "numbers and filters exclude each other";
     if (mistake != NULL)
         *exit_code = skr_app_usage(app, "%s", mistake);

@@ -279,14 +279,6 @@ show(const struct skr_app *app, const struct skr_config *config,
     return print_table(stats, skr_terminal_width(stdout), stdout, error);
 }
 
-static void
-wait_for_next(int64_t pause_ms)
-{
-    int64_t end_ms = skr_clock_ms() + pause_ms;
-    while (!skr_progress_is_stopped() && skr_clock_ms() < end_ms)
-        skr_clock_sleep(-1, SLICE_MS);
-}
-
 static enum skr_code
 watch(const struct skr_app *app, const struct skr_config *config,
       struct pictures *pictures, struct skr_error *error)
@@ -300,7 +292,9 @@ watch(const struct skr_app *app, const struct skr_config *config,
         // A reader that went away ends it; the program says so or not.
         if (code != SKR_OK || skr_output_flush(NULL) != SKR_OK)
             return code;
-        wait_for_next(pause_ms);
+        int64_t end_ms = skr_clock_ms() + pause_ms;
+        while (!skr_progress_is_stopped() && skr_clock_ms() < end_ms)
+            skr_clock_sleep(-1, SLICE_MS);
     }
     if (is_drawn(app->arguments))
         printf("\n");
