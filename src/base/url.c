@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/secret.h"
 #include "base/text.h"
 
@@ -131,15 +132,16 @@ parse_host(const char *start, const char *end, struct skr_url *url,
     return decode(start, colon, "host", &url->host, error);
 }
 
-// A password that is not escaped ends at its / or ?. Its rest must not be told
-// of as a path or as the name of a parameter.
+// A password that is not escaped ends at its / or ?. Its parts must not be told
+// of as a host, a path or the name of a parameter.
 static enum skr_code
 check_escapes(const char *start, const char *end, struct skr_error *error)
 {
     if (find_between(start, end, "@") == end)
         return SKR_OK;
     return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "an @ of the DSN stands behind a / or a ?; " ESCAPES);
+                    "an @ of the DSN stands behind a / or a ?; write %%40 if "
+                    "it belongs there, and " ESCAPES);
 }
 
 static enum skr_code
@@ -183,9 +185,10 @@ parse_rest(const char *rest, struct skr_url *url, struct skr_error *error)
         code = parse_user(rest, at_sign - 1, url, error);
     if (code == SKR_OK)
         code = parse_host(at_sign, slash, url, error);
-    if (code == SKR_OK && at_sign == rest &&
-        find_between(rest, slash, ":") < slash)
-        code = check_escapes(slash, query, error);
+    // Behind a path a parameter may have an @, as a user's name does.
+    if (code == SKR_OK && find_between(rest, slash, "@:") < slash)
+        code = check_escapes(
+            slash, at_sign > rest && slash == query ? end : query, error);
     if (code == SKR_OK && slash < query)
         code = decode(slash + 1, query, "path", &url->path, error);
     if (code == SKR_OK && query < end)
@@ -197,7 +200,11 @@ enum skr_code
 skr_url_parse(const char *text, struct skr_url *url, struct skr_error *error)
 {
     struct skr_url parsed = {0};
-    const char *rest = NULL;
+    const char *rest = text + strlen(text);
+    if (rest > text && isspace((unsigned char)rest[-1]))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "a blank or a line break ends the DSN; take it out of "
+                        "the variable or file that it comes from");
     enum skr_code code = parse_scheme(text, &parsed, &rest, error);
     if (code == SKR_OK)
         code = parse_rest(rest, &parsed, error);
@@ -267,17 +274,19 @@ fail_unknown(const struct skr_url *url, const char *unknown,
              const char *const *known, size_t count, struct skr_error *error)
 {
     struct skr_text list = {0};
-    for (size_t i = 0; i < count; i++)
-        skr_text_add_format(&list, "%s%s",
-                            i == 0          ? ""
-                            : i + 1 < count ? ", "
-                                            : " and ",
-                            known[i]);
-    if (list.broken)
-        return skr_fail_memory(error);
+    struct skr_nearest nearest = {.name = unknown};
+    for (size_t i = 0; i < count; i++) {
+        skr_text_add_format(&list, "%s%s", i == 0 ? "" : ", ", known[i]);
+        skr_nearest_compare(&nearest, known[i], known[i]);
+    }
+    bool is_near = nearest.meant != NULL;
     skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-             "%.80s is not a parameter of a %s:// DSN; %s %s", unknown,
-             url->scheme, list.bytes, count == 1 ? "is" : "are");
+             "%.80s is not a parameter of a %s:// DSN; %s%s%s", unknown,
+             url->scheme, is_near ? "did you mean " : "it has ",
+             is_near       ? nearest.meant
+             : list.broken ? ""
+                           : list.bytes,
+             is_near ? "?" : "");
     skr_text_fini(&list);
     return SKR_INVALID;
 }
