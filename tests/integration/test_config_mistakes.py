@@ -80,6 +80,23 @@ MISTAKES = {
         "    orders:\n        dsn: 'amqps://guest:hunter2@mq/'\n"
         "        options:\n            queus: [billing]  # here",
         ["transports.orders.options.queus", "did you mean 'queues'?"]),
+    "map in the query of a DSN of RabbitMQ that is mistyped": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'amqp://guest:hunter2@mq/?exchang[name]=shop'  # here",
+        ["transports.orders", "'exchang[name]'", "did you mean 'exchange'?"]),
+    "list of queues that are maps": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"
+        "        options:\n            queues: [{orders: ~}]  # here",
+        ["transports.orders.options", "queues", "{orders: ~} or [orders]"]),
+    "option of Kafka that is mistyped": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'kafka://mq/?topcs=orders'  # here",
+        ["transports.orders", "topcs", "did you mean topics?"]),
+    "parameter of a mysql DSN that is mistyped": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://shop:hunter2@db/shop?ssl_cer=a'  # here",
+        ["databases.default", "ssl_cer is", "did you mean ssl_cert?"]),
     "argument of a queue that is no number": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"
@@ -105,6 +122,22 @@ MISTAKES = {
         "    default: 'sqlite:///shop.db'",
         "    default: 'pgsql://shop:20?hunter2@db/shop'  # here",
         ["databases.default", "? %3f"]),
+    "at sign and slash in the password of a database": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: 'mysql://shop:p@hunter2/w@db/shop'  # here",
+        ["databases.default", "@ %40"]),
+    "at sign and slash in the password of a broker": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'amqp://guest:p@hunter2/w@mq/'  # here",
+        ["transports.orders", "@ %40"]),
+    "at sign and question mark in the password of a broker": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'kafka://guest:p@hunter2?w=1@mq:9092'  # here",
+        ["transports.orders", "@ %40"]),
+    "line break at the end of a DSN": (
+        "    default: 'sqlite:///shop.db'",
+        "    default: \"sqlite:///shop.db\\n\"  # here",
+        ["databases.default", "a line break ends the DSN", "variable or file"]),
     "list of options": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders:\n        dsn: 'amqp://guest:hunter2@127.0.0.1/'\n"
@@ -293,6 +326,9 @@ def test_check_names_file_line_and_key(shop, name):
 
 @pytest.mark.parametrize("written, name", [
     ("'amqp://guest:hunter2@mq/?bogus=1'", "bogus"),
+    ("'amqp://guest:hunter2@mq/?heartbeet=5'", "did you mean 'heartbeat'?"),
+    ("{dsn: 'amqp://mq/', options: {exchange: {typ: topic}}}", "[typ]"),
+    ("{dsn: 'amqp://mq/', options: {delay: {exchange: a}}}", "[exchange]"),
     ("'amqps://guest:hunter2@mq/?connection_timeout=5'", "connection_timeout"),
     ("{dsn: 'amqp://mq/', options: {retry: {delay: 5}}}", "retry[delay]"),
 ])

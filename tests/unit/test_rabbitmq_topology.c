@@ -21,8 +21,9 @@ describe(const struct skr_amqp_declaration *object, char *text, size_t size)
         snprintf(text + used, size - used, "%s%s ", object->name,
                  object->durable ? "" : "!");
     else
-        snprintf(text + used, size - used, "%s:%s%s ", object->name,
-                 object->type, object->type_is_default ? "?" : "");
+        snprintf(text + used, size - used, "%s:%s%s%s ", object->name,
+                 object->type, object->type_is_default ? "?" : "",
+                 object->argument_count > 0 ? object->arguments[0].text : "");
 }
 
 static void
@@ -37,6 +38,9 @@ test_a_dsn_says_what_there_is(void **state)
         {"amqp://h/v/orders", ""},
         {"amqp://h?exchange[name]=orders&exchange[type]=topic",
          "orders:topic "},
+        {"amqp://h?exchange[name]=orders&exchange[type]=topic"
+         "&exchange[arguments][alternate-exchange]=.rest",
+         "orders:topic.rest "},
         // Symfony's defaults.
         {"amqp://h?defaults=symfony",
          "messages:fanout? messages messages>messages() "},

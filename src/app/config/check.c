@@ -55,48 +55,33 @@ find_transport(const struct skr_config *config, const char *name)
                : NULL;
 }
 
-// Takes the text, which lists the names that there are.
 static void
 report_unknown(struct skr_config_reader *reader,
-               const struct skr_config_place *place, const char *what,
-               const char *name, struct skr_text *known)
+               const struct skr_config_place *place,
+               enum skr_config_scope scope, const char *name)
 {
+    const struct skr_config_collection *all = skr_config_collection(scope);
+    const char *config = (const char *)reader->config;
+    const char *elements = *(const char *const *)(config + all->elements);
+    size_t count = *(const size_t *)(config + all->count);
+    bool is_database = scope == SKR_SCOPE_DATABASE;
     char excerpt[SKR_CONFIG_EXCERPT_SIZE];
-    skr_config_mistake(reader, place, "there is no %s '%s'; configured: %s",
-                       what, skr_config_excerpt(name, excerpt),
-                       known->size == 0 ? "none" : known->bytes);
-    skr_text_fini(known);
-}
-
-static void
-report_unknown_database(struct skr_config_reader *reader,
-                        const struct skr_config_place *place, const char *name)
-{
-    const struct skr_config *config = reader->config;
     struct skr_text known = {0};
-    for (size_t i = 0; i < config->database_count; i++)
+    for (size_t i = 0; i < count; i++)
         skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ",
-                            config->databases[i].name);
-    if (config->database_count == 0)
+                            *(const char *const *)(elements + i * all->size));
+    skr_config_excerpt(name, excerpt);
+    if (is_database && count == 0)
         skr_config_mistake(reader, place,
                            "there is no database '%s': the file lists no "
                            "'databases', and the environment variable "
                            "DATABASE_URL is not set",
-                           name);
+                           excerpt);
     else
-        report_unknown(reader, place, "database", name, &known);
-}
-
-static void
-report_unknown_transport(struct skr_config_reader *reader,
-                         const struct skr_config_place *place, const char *name)
-{
-    const struct skr_config *config = reader->config;
-    struct skr_text known = {0};
-    for (size_t i = 0; i < config->transport_count; i++)
-        skr_text_add_format(&known, "%s%s", i == 0 ? "" : ", ",
-                            config->transports[i].name);
-    report_unknown(reader, place, "transport", name, &known);
+        skr_config_mistake(reader, place, "there is no %s '%s'; configured: %s",
+                           is_database ? "database" : "transport", excerpt,
+                           known.size == 0 ? "none" : known.bytes);
+    skr_text_fini(&known);
 }
 
 // Symfony's convention: without a list of databases there is one.
@@ -130,7 +115,6 @@ resolve_database(struct skr_config_reader *reader,
 {
     struct skr_url url;
     struct skr_error error;
-    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
     struct skr_config_place place = place_in(reader, transport, "dsn");
     if (transport->kind == SKR_TRANSPORT_OTHER ||
         skr_url_parse(transport->dsn, &url, &error) != SKR_OK)
@@ -138,8 +122,7 @@ resolve_database(struct skr_config_reader *reader,
     const char *name = url.host == NULL ? "" : url.host;
     transport->database = find_database(reader->config, name);
     if (transport->database == NULL)
-        report_unknown_database(reader, &place,
-                                skr_config_excerpt(name, excerpt));
+        report_unknown(reader, &place, SKR_SCOPE_DATABASE, name);
     skr_url_fini(&url);
 }
 
@@ -173,7 +156,8 @@ check_relay(struct skr_config_reader *reader,
                            "only an outbox (doctrine://) is relayed, not %s://",
                            transport->scheme);
     else if (target == NULL)
-        report_unknown_transport(reader, &place, transport->relay_to);
+        report_unknown(reader, &place, SKR_SCOPE_TRANSPORT,
+                       transport->relay_to);
     else if (target->kind == SKR_TRANSPORT_OUTBOX)
         skr_config_mistake(reader, &place,
                            "'%s' is an outbox itself (doctrine://); a broker "
@@ -304,7 +288,8 @@ check_forward(struct skr_config_reader *reader,
                            "%s:// is not consumed but relayed; write relay_to",
                            transport->scheme);
     else if (target == NULL)
-        report_unknown_transport(reader, &place, transport->forward_to);
+        report_unknown(reader, &place, SKR_SCOPE_TRANSPORT,
+                       transport->forward_to);
     else if (target->database != NULL ||
              (target->scheme != NULL && target->kind == SKR_TRANSPORT_OTHER &&
               target->scheme[0] != '\0'))
@@ -382,7 +367,8 @@ check_failure_transport(struct skr_config_reader *reader)
     const struct skr_config_transport *failure =
         find_transport(config, config->failure_transport);
     if (failure == NULL) {
-        report_unknown_transport(reader, place, config->failure_transport);
+        report_unknown(reader, place, SKR_SCOPE_TRANSPORT,
+                       config->failure_transport);
         return;
     }
     if (failure->scheme[0] != '\0' && failure->kind != SKR_TRANSPORT_OUTBOX) {
@@ -428,7 +414,7 @@ resolve_inbox_database(struct skr_config_reader *reader)
     if (config->inbox_database != NULL)
         return;
     if (place->path != NULL)
-        report_unknown_database(reader, place, name);
+        report_unknown(reader, place, SKR_SCOPE_DATABASE, name);
     else if (config->handler_count > 0)
         skr_config_mistake(reader, given(reader, "handlers"),
                            "handlers run in the database '%s', which is not "

@@ -333,20 +333,61 @@ place_of_option(const struct doubt *doubt, const char *text)
     return place;
 }
 
+// The option of a driver that may have been meant, with parts of its own or
+// any; NULL: none.
+static const char *
+nearest_option(const char *scheme, const char *name, bool has_parts)
+{
+    struct skr_nearest nearest = {.name = name};
+    size_t count = 0;
+    const struct skr_config_key *keys = skr_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        const char *option = strstr(keys[i].path, SKR_OPTION_OF);
+        if (option == NULL || !skr_text_starts_with(keys[i].path, scheme) ||
+            (has_parts && keys[i].type != SKR_TYPE_ANYTHING))
+            continue;
+        option += strlen(SKR_OPTION_OF);
+        skr_nearest_compare(&nearest, option, option);
+    }
+    return nearest.meant;
+}
+
 static void
 warn_of_option(void *user, enum skr_log_level level, const char *event,
                const struct skr_log_field *fields, size_t count)
 {
     const struct doubt *doubt = user;
-    char excerpt[SKR_CONFIG_EXCERPT_SIZE];
+    const char *scheme = doubt->transport->scheme;
+    const char *family = skr_driver_family(scheme);
+    char excerpt[SKR_CONFIG_EXCERPT_SIZE], name[SKR_CONFIG_EXCERPT_SIZE];
     (void)level;
     (void)event;
     if (count == 0)
         return;
-    struct skr_config_place place = place_of_option(doubt, fields[0].text);
-    skr_config_warn(
-        doubt->reader, &place, "the option '%s' means nothing to %s://",
-        skr_config_excerpt(fields[0].text, excerpt), doubt->transport->scheme);
+    const char *option = fields[0].text;
+    struct skr_config_place place = place_of_option(doubt, option);
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(option, "["), option);
+    bool has_parts = strchr(option, '[') != NULL;
+    const struct skr_config_key *key = skr_config_find_option(family, name);
+    const char *meant =
+        key == NULL ? nearest_option(family, name, has_parts) : NULL;
+    const char *hint =
+        meant != NULL
+            ? skr_config_text(doubt->reader, "; did you mean '%s'?", meant)
+        : key != NULL && has_parts
+            ? skr_config_text(doubt->reader, ": %s", key->help)
+            : "";
+    const char *text = skr_config_text(
+        doubt->reader, "the option '%s' means nothing to %s://%s",
+        skr_config_excerpt(option, excerpt), scheme, hint);
+    // It may be another program's, but a map as {exchang: {name: shop}} says
+    // where messages go.
+    if (meant == NULL || !has_parts) {
+        skr_config_warn(doubt->reader, &place, "%s", text);
+        return;
+    }
+    place.path = skr_config_text(doubt->reader, "%s.%s", place.path, name);
+    skr_config_mistake(doubt->reader, &place, "%s", text);
 }
 
 void

@@ -3,7 +3,6 @@
 #include "app/config/reader.h"
 
 #include "app/drivers.h"
-#include "base/nearest.h"
 #include "base/url.h"
 
 #include <stdlib.h>
@@ -268,28 +267,8 @@ read_anything(struct skr_config_reader *reader,
         read_anything(reader, place, node->entries[i].value);
 }
 
-// The option of a driver with parts of its own that may have been meant; NULL:
-// none.
-static const char *
-nearest_map(const char *scheme, const char *name)
-{
-    struct skr_nearest nearest = {.name = name};
-    size_t count = 0;
-    const struct skr_config_key *keys = skr_config_keys(&count);
-    for (size_t i = 0; i < count; i++) {
-        const char *option = strstr(keys[i].path, SKR_OPTION_OF);
-        if (option == NULL || keys[i].type != SKR_TYPE_ANYTHING ||
-            !skr_text_starts_with(keys[i].path, scheme))
-            continue;
-        option += strlen(SKR_OPTION_OF);
-        skr_nearest_compare(&nearest, option, option);
-    }
-    return nearest.meant;
-}
-
 // An option of a broker's driver is kept as it is, and is of the type that the
-// table has for it. One that is unknown may be another program's, but a map as
-// {exchang: {name: shop}} says where messages go.
+// table has for it. One that is unknown is the driver's to tell of.
 static void
 check_option(struct skr_config_reader *reader,
              const struct skr_config_place *place,
@@ -302,14 +281,6 @@ check_option(struct skr_config_reader *reader,
                      ? NULL
                      : skr_config_find_option(
                            skr_driver_family(transport->scheme), name + 1);
-    if (option.key == NULL && name != NULL && transport != NULL &&
-        (node->kind == SKR_YAML_MAP || node->kind == SKR_YAML_LIST)) {
-        const char *meant =
-            nearest_map(skr_driver_family(transport->scheme), name + 1);
-        if (meant != NULL)
-            transport->has_wrong_option = !skr_config_mistake(
-                reader, place, "unknown key; did you mean '%s'?", meant);
-    }
     if (option.key == NULL || option.key->type == SKR_TYPE_ANYTHING ||
         option.key->type == SKR_TYPE_IGNORED || node->kind == SKR_YAML_NULL)
         return;

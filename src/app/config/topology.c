@@ -61,13 +61,6 @@ read_number(const char *text, int64_t *number)
 }
 
 static bool
-is_exchange_type(const char *word)
-{
-    return skr_text_is_among(word, exchange_types,
-                             SKR_COUNT_OF(exchange_types));
-}
-
-static bool
 must_be_number(const char *argument)
 {
     return skr_text_is_among(argument, numeric_arguments,
@@ -525,7 +518,7 @@ check_exchange_type(struct skr_config_reader *reader, const char *path,
     if (type == NULL)
         return;
     const char *word = text_of(exchange, "type");
-    if (!is_exchange_type(word))
+    if (!skr_text_is_among(word, exchange_types, SKR_COUNT_OF(exchange_types)))
         refuse(reader, skr_config_text(reader, "%s.type", path), type,
                skr_config_text(reader,
                                "no exchange has the type '%s'; direct, fanout, "

@@ -7,6 +7,7 @@
 #include "broker/kafka/settings.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "base/url.h"
 
@@ -151,42 +152,6 @@ static const struct {
     {"group.instance.id", "consumers of one process would push each other out"},
 };
 
-static bool
-is_of_librdkafka(const char *name)
-{
-    rd_kafka_conf_t *properties = rd_kafka_conf_new();
-    size_t size = 0;
-    bool is_known =
-        properties != NULL &&
-        rd_kafka_conf_get(properties, name, NULL, &size) == RD_KAFKA_CONF_OK;
-    if (properties != NULL)
-        rd_kafka_conf_destroy(properties);
-    return is_known;
-}
-
-// Sets nothing: some properties run code as soon as they are set.
-static enum skr_code
-check_property(const char *name, struct skr_error *error)
-{
-    if (skr_text_is_among(name, allowed, SKR_COUNT_OF(allowed)))
-        return SKR_OK;
-    for (size_t i = 0; i < SKR_COUNT_OF(refused); i++)
-        if (strcmp(refused[i].name, name) == 0)
-            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                            "%s in the DSN cannot be set: %s", name,
-                            refused[i].reason);
-    if (is_of_librdkafka(name))
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "%.60s in the DSN cannot be set: it is not among the "
-                        "properties of librdkafka that skirnir.yaml(5) lists, "
-                        "which break no promise",
-                        name);
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "%.60s in the DSN is neither a parameter of kafka:// nor "
-                    "a property that librdkafka %s knows",
-                    name, rd_kafka_version_str());
-}
-
 enum {
     DEFAULT_PORT = 9092,
     DEFAULT_CONNECT_MS = 10000,
@@ -219,6 +184,50 @@ static const struct skr_url_option own[] = {
     {.name = "topics["},
     {"verify", SKR_URL_BOOLEAN, AT(verify)},
 };
+
+static bool
+is_of_librdkafka(const char *name)
+{
+    rd_kafka_conf_t *properties = rd_kafka_conf_new();
+    size_t size = 0;
+    bool is_known =
+        properties != NULL &&
+        rd_kafka_conf_get(properties, name, NULL, &size) == RD_KAFKA_CONF_OK;
+    if (properties != NULL)
+        rd_kafka_conf_destroy(properties);
+    return is_known;
+}
+
+// Sets nothing: some properties run code as soon as they are set.
+static enum skr_code
+check_property(const char *name, struct skr_error *error)
+{
+    struct skr_nearest nearest = {.name = name};
+    if (skr_text_is_among(name, allowed, SKR_COUNT_OF(allowed)))
+        return SKR_OK;
+    for (size_t i = 0; i < SKR_COUNT_OF(refused); i++)
+        if (strcmp(refused[i].name, name) == 0)
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "%s in the DSN cannot be set: %s", name,
+                            refused[i].reason);
+    if (is_of_librdkafka(name))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "%.60s in the DSN cannot be set: it is not among the "
+                        "properties of librdkafka that skirnir.yaml(5) lists, "
+                        "which break no promise",
+                        name);
+    for (size_t i = 0; i < SKR_COUNT_OF(own); i++)
+        skr_nearest_compare(&nearest, own[i].name, own[i].name);
+    for (size_t i = 0; i < SKR_COUNT_OF(allowed); i++)
+        skr_nearest_compare(&nearest, allowed[i], allowed[i]);
+    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                    "%.60s in the DSN is neither a parameter of kafka:// nor "
+                    "a property that librdkafka %s knows%s%s%s",
+                    name, rd_kafka_version_str(),
+                    nearest.meant == NULL ? "" : "; did you mean ",
+                    nearest.meant == NULL ? "" : nearest.meant,
+                    nearest.meant == NULL ? "" : "?");
+}
 
 bool
 skr_kafka_is_topic(const char *text)

@@ -57,10 +57,12 @@ static const struct skr_url_option known[] = {
      .least = 100, .most = MOST_MS},
     {"connection_name", SKR_URL_TEXT, AT(connection.connection_name)},
     {.name = "defaults"},
-    {.name = "delay["},
+    {.name = "delay[arguments]["},
     {"delay[exchange_name]", SKR_URL_TEXT, AT(delay_exchange)},
     {"delay[queue_name_pattern]", SKR_URL_TEXT, AT(delay_queue_pattern)},
-    {.name = "exchange["},
+    {.name = "exchange[arguments]["},
+    {.name = "exchange[default_publish_routing_key]"},
+    {.name = "exchange[flags]"},
     {"exchange[name]", SKR_URL_TEXT, AT(topology.exchange)},
     {"exchange[type]", SKR_URL_TEXT, AT(topology.exchange_type)},
     {.name = "frame_max"},
@@ -76,7 +78,7 @@ static const struct skr_url_option known[] = {
     {"prefetch_count", SKR_URL_NUMBER, AT(prefetch_count), .least = 1,
      .most = MOST_PREFETCH},
     {.name = "queue"},
-    {.name = "queue["},
+    {.name = "queue[name]"},
     {.name = "queues"},
     {.name = "queues["},
     {.name = "read_timeout"},
@@ -351,20 +353,21 @@ read_list(struct rabbit_options *options, const char *list,
     return code;
 }
 
+// Those of the exchange or of delay queues: group[NAME]=value.
 static enum skr_code
-read_delay_arguments(const struct skr_url *url, struct rabbit_options *options,
-                     struct skr_error *error)
+read_arguments(const struct skr_url *url, const char *group,
+               struct rabbit_options *options,
+               struct rabbit_arguments *arguments, struct skr_error *error)
 {
-    static const char group[] = "delay[arguments]";
     enum skr_code code = SKR_OK;
     for (size_t i = 0; i < url->parameter_count && code == SKR_OK; i++) {
         const char *at = url->parameters[i].name, *name = NULL;
         size_t size = 0;
         if (!skr_text_starts_with(at, group))
             continue;
-        at += sizeof(group) - 1;
+        at += strlen(group);
         if (take_bracket(&at, &name, &size))
-            code = add_argument(options, &options->delay_arguments, name, size,
+            code = add_argument(options, arguments, name, size,
                                 &url->parameters[i], error);
     }
     return code;
@@ -474,7 +477,11 @@ skr_rabbit_options_read(const char *text, const struct skr_url *url,
     if (code == SKR_OK)
         code = read_queues(url, options, error);
     if (code == SKR_OK)
-        code = read_delay_arguments(url, options, error);
+        code = read_arguments(url, "delay[arguments]", options,
+                              &options->delay_arguments, error);
+    if (code == SKR_OK)
+        code = read_arguments(url, "exchange[arguments]", options,
+                              &options->topology.exchange_arguments, error);
     if (code == SKR_OK && strlen(options->connection.vhost) > UINT8_MAX)
         code = skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "the vhost of the DSN is over %d bytes", UINT8_MAX);

@@ -42,8 +42,8 @@ skr_rabbit_queue_add(struct rabbit_options *options, const char *name,
     }
     if (size == 0 || size > UINT8_MAX)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "the DSN names a queue of %zu bytes; from 1 to %d are "
-                        "needed",
+                        "queues: a name of %zu bytes; from 1 to %d are "
+                        "needed, as in {orders: ~} or [orders]",
                         size, UINT8_MAX);
     struct rabbit_queue *queues =
         skr_arena_grow(&options->arena, topology->queues, topology->queue_count,
@@ -109,6 +109,8 @@ exchange_of(const struct rabbit_topology *topology)
                                                 : topology->exchange_type,
         .type_is_default = topology->exchange_type == NULL,
         .durable = true,
+        .arguments = topology->exchange_arguments.items,
+        .argument_count = topology->exchange_arguments.count,
     };
 }
 

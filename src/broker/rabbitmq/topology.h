@@ -12,7 +12,8 @@
 struct rabbit_broker;
 struct rabbit_options;
 
-// Arguments of a queue or a binding; a list that grows in an arena.
+// Arguments of an exchange, a queue or a binding; a list that grows in an
+// arena.
 struct rabbit_arguments {
     struct skr_amqp_argument *items;
     size_t count, capacity;
@@ -27,8 +28,9 @@ struct rabbit_queue {
 };
 
 struct rabbit_topology {
-    const char *exchange;         // NULL: none
-    const char *exchange_type;    // NULL: the DSN names none
+    const char *exchange;       // NULL: none
+    const char *exchange_type;  // NULL: the DSN names none
+    struct rabbit_arguments exchange_arguments;
     struct rabbit_queue *queues;  // at least one, once it is complete
     size_t queue_count, queue_capacity;
     bool names_queues;  // the DSN does, rather than convention
