@@ -253,6 +253,15 @@ static const struct skr_option deduplication_cleanup_options[] = {
     {0},
 };
 
+static const struct skr_option init_options[] = {
+    TEXT("database", '\0', "DSN", "the application's database; asked for else",
+         .is_secret = true),
+    TEXT("broker", '\0', "DSN", "the broker; else a table in that database",
+         .is_secret = true),
+    FLAG("ordered", '\0', "messages that share a key stay in order"),
+    {0},
+};
+
 static const struct skr_option config_options[] = {
     FLAG("json", '\0', "print as JSON (show, keys)"),
     {0},
@@ -354,6 +363,22 @@ const struct skr_command skr_commands[] = {
         .options = partition_options,
         .reports = true,
         .run = skr_command_partition,
+    },
+    {
+        .name = "init",
+        .arguments = "",
+        .summary = "Write a first configuration, its SQL, and units",
+        .help = "Asks for what is not given. Writes skirnir.yaml, skirnir.sql "
+                "with the tables, and a unit\nof systemd for the relay and one "
+                "for the consumer; never over a file that is there.\n\n"
+                "Examples:\n"
+                "  skirnir init\n"
+                "  skirnir init --database=sqlite:///shop.db\n"
+                "  skirnir init --database=postgresql://shop:secret@localhost/"
+                "shop \\\n"
+                "    --broker=amqp://guest:guest@localhost/%2f --ordered\n",
+        .options = init_options,
+        .run = skr_command_init,
     },
     {
         .name = "setup",

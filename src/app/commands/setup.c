@@ -14,30 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-// What consumers know of messages that they are about to put into the table of
-// failed messages lies beside it. Without a failure transport that table
-// belongs to no transport, so that it has no scheme, and is where handlers run.
-static bool
-keeps_failures(const struct skr_config *config,
-               const struct skr_config_transport *transport)
-{
-    return transport->scheme == NULL ||
-           skr_transport_is_failure(config, transport);
-}
-
-static enum skr_code
-print_attempts_sql(const struct skr_config_transport *transport,
-                   struct skr_error *error)
-{
-    const struct skr_db_ops *ops = NULL;
-    enum skr_code code =
-        skr_transport_database(transport->database, &ops, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_attempts_setup(ops->tx->dialect, skr_transport_print_sql, NULL,
-                              error);
-}
-
 static bool
 says_notify(const struct skr_app *app)
 {
@@ -50,20 +26,18 @@ print_sql(const struct skr_app *app, const struct skr_config *config,
           const struct skr_config_transport *transport, struct skr_error *error)
 {
     struct skr_store *table = NULL;
-    enum skr_code code = skr_transport_table(config, transport, &table, error);
-    if (code != SKR_OK)
-        return code;
     printf("-- %s%s, database %s\n",
            transport->scheme == NULL ? "" : "transport ", transport->name,
            transport->database->name);
-    code =
-        table->admin->setup(table, NULL, skr_transport_print_sql, NULL, error);
-    if (code == SKR_OK && says_notify(app))
+    enum skr_code code = skr_transport_give_sql(
+        config, transport, skr_transport_print_sql, NULL, error);
+    if (code != SKR_OK || !says_notify(app))
+        return code;
+    code = skr_transport_table(config, transport, &table, error);
+    if (code == SKR_OK)
         code = table->admin->notify(table, NULL,
                                     skr_arguments_has(app->arguments, "notify"),
                                     skr_transport_print_sql, NULL, error);
-    if (code == SKR_OK && keeps_failures(config, transport))
-        code = print_attempts_sql(transport, error);
     skr_store_free(table);
     return code;
 }
@@ -202,7 +176,8 @@ set_up(const struct skr_app *app, const struct skr_config *config,
                                      &db, error);
     if (code == SKR_OK || (code == SKR_MISSING && dry_run))
         code = make_table(table, transport, db, dry_run, error);
-    if (code == SKR_OK && !dry_run && keeps_failures(config, transport))
+    if (code == SKR_OK && !dry_run &&
+        skr_transport_keeps_failures(config, transport))
         code = skr_attempts_create(db, error);
     if (code == SKR_OK && !dry_run)
         code = set_notify(app, table, transport, db, error);
@@ -213,13 +188,6 @@ set_up(const struct skr_app *app, const struct skr_config *config,
     return code;
 }
 
-static bool
-has_table(const struct skr_config_transport *transport)
-{
-    return transport->kind == SKR_TRANSPORT_OUTBOX ||
-           transport->kind == SKR_TRANSPORT_QUEUE;
-}
-
 // Advice concerns a database, whichever of its tables is made first.
 static bool
 is_first_in(const struct skr_config *config,
@@ -227,7 +195,7 @@ is_first_in(const struct skr_config *config,
 {
     for (size_t i = 0; i < count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
-        if (has_table(transport) &&
+        if (skr_transport_has_table(transport) &&
             strcmp(transport->database->url, database->url) == 0)
             return false;
     }
@@ -320,7 +288,7 @@ set_up_all(const struct skr_app *app, const struct skr_config *config,
 {
     for (size_t i = 0; i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
-        if (!has_table(transport)) {
+        if (!skr_transport_has_table(transport)) {
             say_no_table(app, transport);
             continue;
         }
@@ -346,7 +314,7 @@ set_up_one(const struct skr_app *app, const struct skr_config *config,
         skr_config_find_transport(config, name, &transport, error);
     if (code != SKR_OK)
         return code;
-    if (!has_table(transport))
+    if (!skr_transport_has_table(transport))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "transport %s is %s://, which has no table", name,
                         transport->scheme);

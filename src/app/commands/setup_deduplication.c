@@ -15,28 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-// The tables of an inbox: of handled messages, which may be several, and of
-// attempts.
-static enum skr_code
-write_setup(const struct skr_config *config, const struct skr_dialect *dialect,
-            skr_sql_text_fn *each, void *user, struct skr_error *error)
-{
-    struct skr_deduplication_place place;
-    size_t at = 0;
-    enum skr_code code = SKR_OK;
-    while (code == SKR_OK &&
-           skr_deduplication_place_next(config, &at, &place)) {
-        struct skr_deduplication *table = NULL;
-        code = skr_deduplication_place_table(config, &place, &table, error);
-        if (code == SKR_OK)
-            code = skr_deduplication_setup(table, each, user, error);
-        skr_deduplication_free(table);
-    }
-    if (code != SKR_OK)
-        return code;
-    return skr_attempts_setup(dialect, each, user, error);
-}
-
 static enum skr_code
 print_php(const char *sql, void *user, struct skr_error *error)
 {
@@ -75,7 +53,7 @@ print_class(FILE *file, const char *version, const struct skr_config *config,
             "handled';\n    }\n\n"
             "    public function up(Schema $schema): void\n    {\n",
             version, config->deduplication_table);
-    if (write_setup(config, dialect, print_php, file, error) != SKR_OK)
+    if (skr_inbox_give_sql(config, print_php, file, error) != SKR_OK)
         return;
     fprintf(file,
             "    }\n\n    public function down(Schema $schema): void\n    {\n");
@@ -172,8 +150,7 @@ run(const struct skr_app *app, const struct skr_config *config,
         return write_migration(config, ops->tx->dialect, error);
     if (dry_run || skr_arguments_has(app->arguments, "force"))
         return create(config, ops, dry_run, error);
-    return write_setup(config, ops->tx->dialect, skr_transport_print_sql, NULL,
-                       error);
+    return skr_inbox_give_sql(config, skr_transport_print_sql, NULL, error);
 }
 
 enum skr_exit

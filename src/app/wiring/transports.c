@@ -11,6 +11,7 @@
 #include "base/url.h"
 #include "broker/broker.h"
 #include "relay/ownership.h"
+#include "store/attempt/attempt.h"
 #include "store/deduplication/deduplication.h"
 #include "store/kafka_outbox/kafka_outbox.h"
 #include "store/messenger/messenger.h"
@@ -343,4 +344,73 @@ skr_deduplication_place_table(const struct skr_config *config,
     }
     *table = made;
     return SKR_OK;
+}
+
+bool
+skr_transport_has_table(const struct skr_config_transport *transport)
+{
+    return transport->kind == SKR_TRANSPORT_OUTBOX ||
+           transport->kind == SKR_TRANSPORT_QUEUE;
+}
+
+bool
+skr_transport_keeps_failures(const struct skr_config *config,
+                             const struct skr_config_transport *transport)
+{
+    return transport->scheme == NULL ||
+           skr_transport_is_failure(config, transport);
+}
+
+enum skr_code
+skr_transport_give_sql(const struct skr_config *config,
+                       const struct skr_config_transport *transport,
+                       skr_sql_text_fn *each, void *user,
+                       struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_store *table = NULL;
+    enum skr_code code = skr_transport_table(config, transport, &table, error);
+    if (code == SKR_OK)
+        code = skr_transport_database(transport->database, &ops, error);
+    if (code == SKR_OK)
+        code = table->admin->setup(table, NULL, each, user, error);
+    if (code == SKR_OK && skr_transport_keeps_failures(config, transport))
+        code = skr_attempts_setup(ops->tx->dialect, each, user, error);
+    skr_store_free(table);
+    return code;
+}
+
+enum skr_code
+skr_inbox_give_sql(const struct skr_config *config, skr_sql_text_fn *each,
+                   void *user, struct skr_error *error)
+{
+    const struct skr_db_ops *ops = NULL;
+    struct skr_deduplication_place place;
+    size_t at = 0;
+    enum skr_code code =
+        skr_transport_database(config->inbox_database, &ops, error);
+    while (code == SKR_OK &&
+           skr_deduplication_place_next(config, &at, &place)) {
+        struct skr_deduplication *table = NULL;
+        code = skr_deduplication_place_table(config, &place, &table, error);
+        if (code == SKR_OK)
+            code = skr_deduplication_setup(table, each, user, error);
+        skr_deduplication_free(table);
+    }
+    if (code != SKR_OK)
+        return code;
+    return skr_attempts_setup(ops->tx->dialect, each, user, error);
+}
+
+enum skr_code
+skr_config_give_sql(const struct skr_config *config, skr_sql_text_fn *each,
+                    void *user, struct skr_error *error)
+{
+    enum skr_code code = SKR_OK;
+    for (size_t i = 0; i < config->transport_count && code == SKR_OK; i++)
+        if (skr_transport_has_table(&config->transports[i]))
+            code = skr_transport_give_sql(config, &config->transports[i], each,
+                                          user, error);
+    return code == SKR_OK ? skr_inbox_give_sql(config, each, user, error)
+                          : code;
 }

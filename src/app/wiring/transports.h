@@ -65,8 +65,29 @@ skr_transport_choose_outbox(const struct skr_config *config, const char *name,
                             const struct skr_config_transport **outbox,
                             struct skr_error *error);
 
+// An outbox, or a queue that is a table.
+bool skr_transport_has_table(const struct skr_config_transport *transport);
+// What consumers know of messages that they are about to put into the table of
+// failed messages lies beside it. Without a failure transport that table
+// belongs to no transport, so that it has no scheme, and is where handlers run.
+bool skr_transport_keeps_failures(const struct skr_config *config,
+                                  const struct skr_config_transport *transport);
+
 // Prints a statement of a setup; user is not used.
 skr_sql_text_fn skr_transport_print_sql;
+// Gives each statement that makes the tables of a transport, of an inbox, of
+// all that is configured.
+SKR_MUST_CHECK enum skr_code
+skr_transport_give_sql(const struct skr_config *config,
+                       const struct skr_config_transport *transport,
+                       skr_sql_text_fn *each, void *user,
+                       struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_inbox_give_sql(const struct skr_config *config, skr_sql_text_fn *each,
+                   void *user, struct skr_error *error);
+SKR_MUST_CHECK enum skr_code
+skr_config_give_sql(const struct skr_config *config, skr_sql_text_fn *each,
+                    void *user, struct skr_error *error);
 
 // Where failed messages go: the failure transport's table and queue, and
 // whether Symfony reads it as JSON.
