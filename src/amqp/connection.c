@@ -13,7 +13,6 @@
 #include <amqp_framing.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 // What the reply codes of AMQP mean, and what helps.
 static const struct meaning {
@@ -750,7 +749,7 @@ log_in(struct skr_amqp *amqp, const struct skr_amqp_options *options,
 
 static enum skr_code
 try_host(struct skr_amqp *amqp, const struct skr_amqp_options *options,
-         const struct skr_amqp_host *host, int wake_fd, struct skr_error *error)
+         struct skr_host *host, int wake_fd, struct skr_error *error)
 {
     const struct skr_amqp_deadline deadline = {
         .at_ms = skr_clock_ms() + options->connect_timeout_ms,
@@ -762,8 +761,8 @@ try_host(struct skr_amqp *amqp, const struct skr_amqp_options *options,
         code = start(amqp, error);
     if (code == SKR_OK)
         code = log_in(amqp, options, &deadline, error);
-    char peer[SKR_AMQP_PEER_SIZE];
-    skr_amqp_host_name(host, peer);
+    char peer[SKR_HOST_PEER_SIZE];
+    skr_host_show(host, peer);
     if (code == SKR_OK) {
         skr_silence_end(peer);
         return SKR_OK;
@@ -780,44 +779,6 @@ try_host(struct skr_amqp *amqp, const struct skr_amqp_options *options,
     return SKR_UNAVAILABLE;
 }
 
-// A host that is to be tried, and when it was silent.
-struct candidate {
-    const struct skr_amqp_host *host;
-    int64_t silent_ms;
-    size_t place;
-};
-
-static int
-compare_candidates(const void *left, const void *right)
-{
-    const struct candidate *a = left, *b = right;
-    if (a->silent_ms != b->silent_ms)
-        return a->silent_ms < b->silent_ms ? -1 : 1;
-    return a->place < b->place ? -1 : 1;
-}
-
-// From a random one on, so that many clients spread; those that were silent
-// last, and the one that was so most lately at the very end.
-static struct candidate *
-sort_hosts(const struct skr_amqp_options *options)
-{
-    uint32_t start = 0;
-    size_t count = options->host_count;
-    struct candidate *candidates = calloc(count, sizeof(*candidates));
-    if (candidates == NULL)
-        return NULL;
-    if (getrandom(&start, sizeof(start), 0) != (ssize_t)sizeof(start))
-        start = (uint32_t)skr_clock_wall_us();
-    for (size_t i = 0; i < count; i++) {
-        char peer[SKR_AMQP_PEER_SIZE];
-        const struct skr_amqp_host *host = &options->hosts[(start + i) % count];
-        skr_amqp_host_name(host, peer);
-        candidates[i] = (struct candidate){host, skr_silence_ms(peer), i};
-    }
-    qsort(candidates, count, sizeof(*candidates), compare_candidates);
-    return candidates;
-}
-
 // A server that answers and refuses speaks for all of them.
 enum skr_code
 skr_amqp_open(struct skr_amqp *amqp, const struct skr_amqp_options *options,
@@ -825,13 +786,15 @@ skr_amqp_open(struct skr_amqp *amqp, const struct skr_amqp_options *options,
 {
     struct skr_text troubles = {0};
     enum skr_code code = SKR_UNAVAILABLE;
-    struct candidate *candidates = sort_hosts(options);
+    size_t count = 0;
+    struct skr_candidate *candidates =
+        skr_silence_sort(options->hosts, options->port, true, &count);
     if (candidates == NULL)
         return skr_fail_memory(error);
-    for (size_t i = 0; i < options->host_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct skr_error trouble = {0};
         *amqp = SKR_AMQP_CLOSED;
-        code = try_host(amqp, options, candidates[i].host, wake_fd, &trouble);
+        code = try_host(amqp, options, &candidates[i].host, wake_fd, &trouble);
         if (code == SKR_OK)
             break;
         if (error != NULL)

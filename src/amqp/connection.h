@@ -34,8 +34,8 @@ skr_amqp_fail_reply(struct skr_error *error, struct skr_amqp_reply reply);
 bool skr_amqp_blames_client(uint16_t code);
 
 struct skr_amqp_options {
-    const struct skr_amqp_host *hosts;  // at least one
-    size_t host_count;
+    const char *hosts;  // one or more: "a:5672,b"
+    uint16_t port;      // of those that name none
     const char *user, *password;
     const char *vhost;
     // What the server shows of this client.

@@ -17,7 +17,6 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -109,16 +108,14 @@ part_of(const struct skr_amqp_deadline *deadline, const struct addrinfo *at)
 }
 
 static enum skr_code
-connect_to_any(struct skr_amqp_stream *stream, const struct skr_amqp_host *host,
+connect_to_any(struct skr_amqp_stream *stream, const struct skr_host *host,
                const struct skr_amqp_deadline *deadline,
                struct skr_error *error)
 {
-    char port[8];
     struct addrinfo hints = {.ai_family = AF_UNSPEC,
                              .ai_socktype = SOCK_STREAM};
     struct addrinfo *addresses = NULL;
-    snprintf(port, sizeof(port), "%u", host->port);
-    int number = getaddrinfo(host->name, port, &hints, &addresses);
+    int number = getaddrinfo(host->name, host->port, &hints, &addresses);
     if (number != 0)
         return skr_fail(
             error, SKR_UNAVAILABLE, SKR_RECONNECT,
@@ -363,24 +360,14 @@ free_tls(struct skr_amqp_stream *stream)
     stream->tls_method = NULL;
 }
 
-void
-skr_amqp_host_name(const struct skr_amqp_host *host,
-                   char peer[SKR_AMQP_PEER_SIZE])
-{
-    snprintf(peer, SKR_AMQP_PEER_SIZE,
-             strchr(host->name, ':') == NULL ? "%.140s:%u" : "[%.140s]:%u",
-             host->name, host->port);
-}
-
 enum skr_code
-skr_amqp_stream_open(struct skr_amqp_stream *stream,
-                     const struct skr_amqp_host *host,
+skr_amqp_stream_open(struct skr_amqp_stream *stream, struct skr_host *host,
                      const struct skr_amqp_tls *tls,
                      const struct skr_amqp_deadline *deadline,
                      struct skr_error *error)
 {
     *stream = (struct skr_amqp_stream){.fd = -1};
-    skr_amqp_host_name(host, stream->peer);
+    skr_host_show(host, stream->peer);
     enum skr_code code = connect_to_any(stream, host, deadline, error);
     if (code == SKR_OK && tls->is_on)
         code = start_tls(stream, tls, host->name, deadline, error);

@@ -7,16 +7,10 @@
 #ifndef SKR_AMQP_STREAM_H
 #define SKR_AMQP_STREAM_H
 
-#include <skirnir/skirnir.h>
-#include <stdbool.h>
+#include "base/host.h"
 
 struct ssl_st;
 struct bio_method_st;
-
-struct skr_amqp_host {
-    char *name;  // OpenSSL wants it so
-    uint16_t port;
-};
 
 struct skr_amqp_tls {
     bool is_on;
@@ -30,13 +24,11 @@ struct skr_amqp_tls {
 #define SKR_AMQP_LOOK \
     "look whether RabbitMQ runs; else correct host and port in the DSN"
 
-enum { SKR_AMQP_PEER_SIZE = 160 };
-
 struct skr_amqp_stream {
     int fd;              // negative: closed
     struct ssl_st *tls;  // NULL: plain
     struct bio_method_st *tls_method;
-    char peer[SKR_AMQP_PEER_SIZE];  // "host:port", for people
+    char peer[SKR_HOST_PEER_SIZE];  // for people
 };
 
 // How long something may take.
@@ -45,15 +37,10 @@ struct skr_amqp_deadline {
     int wake_fd;    // readable: SKR_STOPPED; negative: none
 };
 
-// "host:port", for people.
-void skr_amqp_host_name(const struct skr_amqp_host *host,
-                        char peer[SKR_AMQP_PEER_SIZE]);
-
 // The server must show a certificate that a known authority signed and that is
 // for the host that was asked for, unless verify is off.
 SKR_MUST_CHECK enum skr_code
-skr_amqp_stream_open(struct skr_amqp_stream *stream,
-                     const struct skr_amqp_host *host,
+skr_amqp_stream_open(struct skr_amqp_stream *stream, struct skr_host *host,
                      const struct skr_amqp_tls *tls,
                      const struct skr_amqp_deadline *deadline,
                      struct skr_error *error);

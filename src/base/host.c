@@ -37,6 +37,14 @@ skr_host_next(const char *list, struct skr_host *host)
     return list[length] == ',' ? list + length + 1 : NULL;
 }
 
+void
+skr_host_show(const struct skr_host *host, char peer[SKR_HOST_PEER_SIZE])
+{
+    snprintf(peer, SKR_HOST_PEER_SIZE,
+             strchr(host->name, ':') == NULL ? "%s:%s" : "[%s]:%s", host->name,
+             host->port);
+}
+
 // Several hosts stay one text, which skr_url_parse() has not looked into.
 enum skr_code
 skr_host_check_list(const struct skr_url *url, struct skr_error *error)

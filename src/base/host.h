@@ -9,7 +9,11 @@
 
 struct skr_url;
 
-enum { SKR_HOST_NAME_SIZE = 256, SKR_EXPOSURE_SIZE = 240 };
+enum {
+    SKR_HOST_NAME_SIZE = 256,
+    SKR_HOST_PEER_SIZE = 272,
+    SKR_EXPOSURE_SIZE = 240,
+};
 
 struct skr_host {
     char name[SKR_HOST_NAME_SIZE];  // an IPv6 address without its brackets
@@ -19,6 +23,9 @@ struct skr_host {
 // Takes "host", "host:port" or "[address]:port" from a list with commas. What
 // is left of the list, or NULL.
 const char *skr_host_next(const char *list, struct skr_host *host);
+
+// "host:port", or "[address]:port", for people.
+void skr_host_show(const struct skr_host *host, char peer[SKR_HOST_PEER_SIZE]);
 
 // SKR_INVALID for a URL with a list of several hosts of which one has no name,
 // or no number as its port.

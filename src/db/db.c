@@ -154,33 +154,7 @@ add_problem(struct skr_db *db, const struct skr_error *problem)
              "; another host: %.180s", problem->text);
 }
 
-enum {
-    HANGING_MS = 1000,  // a host that is down refuses sooner
-    MOST_KNOWN = 64,    // hosts of one list
-};
-
-static void
-name_peer(const struct skr_host *host, char peer[SKR_SILENCE_PEER_SIZE])
-{
-    snprintf(peer, SKR_SILENCE_PEER_SIZE, "%.*s:%s", SKR_HOST_NAME_SIZE - 1,
-             host->name, host->port);
-}
-
-// One bit for each host of the list that hung of late.
-static uint64_t
-find_silent(const char *hosts)
-{
-    uint64_t silent = 0;
-    char peer[SKR_SILENCE_PEER_SIZE];
-    struct skr_host host;
-    for (size_t i = 0; hosts != NULL && i < MOST_KNOWN; i++) {
-        hosts = skr_host_next(hosts, &host);
-        name_peer(&host, peer);
-        if (skr_silence_ms(peer) > 0)
-            silent |= UINT64_C(1) << i;
-    }
-    return silent;
-}
+enum { HANGING_MS = 1000 };  // a host that is down refuses sooner
 
 struct opening {
     struct skr_db *db;
@@ -197,10 +171,10 @@ static bool
 try_host(struct opening *opening, const struct skr_host *host)
 {
     struct skr_db *db = opening->db;
-    char peer[SKR_SILENCE_PEER_SIZE];
+    char peer[SKR_HOST_PEER_SIZE];
     int64_t start_ms = skr_clock_ms();
     opening->is_open = false;
-    name_peer(host, peer);
+    skr_host_show(host, peer);
     enum skr_code code =
         opening->open_host(db, host, opening->user, &opening->problem);
     if (code != SKR_UNAVAILABLE)
@@ -217,24 +191,6 @@ try_host(struct opening *opening, const struct skr_host *host)
     return false;
 }
 
-// Hosts that hung come last: each costs its timeout.
-static bool
-try_hosts(struct opening *opening, const char *list)
-{
-    struct skr_host host;
-    uint64_t silent = find_silent(list);
-    for (uint64_t wanted = 0; wanted <= 1; wanted++) {
-        const char *hosts = list;
-        for (size_t i = 0; hosts != NULL; i++) {
-            hosts = skr_host_next(hosts, &host);
-            uint64_t hung = i < MOST_KNOWN ? silent >> i & 1 : 0;
-            if (hung == wanted && try_host(opening, &host))
-                return true;
-        }
-    }
-    return false;
-}
-
 enum skr_code
 skr_db_open_hosts(struct skr_db *db, const char *hosts,
                   skr_db_open_host_fn *open_host, const void *user,
@@ -242,7 +198,16 @@ skr_db_open_hosts(struct skr_db *db, const char *hosts,
 {
     struct opening opening = {.db = db, .open_host = open_host, .user = user};
     const struct skr_error *problem = &opening.problem;
-    if (try_hosts(&opening, hosts))
+    size_t count = 0;
+    bool is_found = false;
+    struct skr_candidate *candidates =
+        skr_silence_sort(hosts, 0, false, &count);
+    if (candidates == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0; i < count && !is_found; i++)
+        is_found = try_host(&opening, &candidates[i].host);
+    free(candidates);
+    if (is_found)
         return SKR_OK;
     if (!opening.is_readable)
         return skr_fail_with(error, problem);

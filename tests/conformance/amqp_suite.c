@@ -20,22 +20,19 @@ enum { CHANNEL = 1, DEADLINE_MS = 20000 };
 
 struct world {
     struct skr_fake_rabbitmq server;
-    struct skr_amqp_host host;
     struct skr_amqp_options options;
     struct skr_amqp connection;
-    char name[16];
+    char host[24];
 };
 
 static void
 start_server(struct world *world, const char *greeting)
 {
     skr_fake_rabbitmq_start(&world->server, greeting);
-    snprintf(world->name, sizeof(world->name), "127.0.0.1");
-    world->host = (struct skr_amqp_host){.name = world->name,
-                                         .port = (uint16_t)world->server.port};
+    snprintf(world->host, sizeof(world->host), "127.0.0.1:%d",
+             world->server.port);
     world->options = (struct skr_amqp_options){
-        .hosts = &world->host,
-        .host_count = 1,
+        .hosts = world->host,
         .user = "a",
         .password = "secret",
         .vhost = "/",

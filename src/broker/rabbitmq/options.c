@@ -156,30 +156,13 @@ static enum skr_code
 read_hosts(const struct skr_url *url, struct rabbit_options *options,
            struct skr_error *error)
 {
-    const char *list = url->host == NULL ? "localhost" : url->host;
     struct skr_amqp_options *connection = &options->connection;
-    struct skr_amqp_host *hosts = NULL;
-    size_t capacity = 0;
-    enum skr_code code = skr_host_check_list(url, error);
-    while (code == SKR_OK && list != NULL) {
-        struct skr_host host;
-        int64_t port = url->port != 0          ? url->port
+    connection->port = url->port != 0          ? url->port
                        : connection->tls.is_on ? TLS_PORT
                                                : PLAIN_PORT;
-        list = skr_host_next(list, &host);
-        if (host.port[0] != '\0')
-            port = strtol(host.port, NULL, 10);
-        hosts = skr_arena_grow(&options->arena, hosts, connection->host_count,
-                               &capacity, sizeof(*hosts));
-        char *name =
-            skr_arena_text(&options->arena, host.name, strlen(host.name));
-        if (hosts == NULL || name == NULL)
-            return skr_fail_memory(error);
-        hosts[connection->host_count++] =
-            (struct skr_amqp_host){.name = name, .port = (uint16_t)port};
-        connection->hosts = hosts;
-    }
-    return code;
+    enum skr_code code = skr_host_check_list(url, error);
+    return code == SKR_OK ? keep(options, url->host, &connection->hosts, error)
+                          : code;
 }
 
 // A DSN that names a certificate does not mean plaintext, and one that names a
@@ -441,7 +424,8 @@ skr_rabbit_options_read(const char *text, const struct skr_url *url,
                         struct rabbit_options *options, struct skr_error *error)
 {
     *options = (struct rabbit_options){
-        .connection = {.product = "Skirnir",
+        .connection = {.hosts = "localhost",
+                       .product = "Skirnir",
                        .version = SKR_VERSION,
                        .user = "guest",
                        .password = "guest",

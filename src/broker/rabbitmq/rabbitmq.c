@@ -238,15 +238,18 @@ rabbit_open(struct skr_broker *base, const struct skr_url *url,
 {
     struct rabbit_broker *broker = (struct rabbit_broker *)base;
     const struct skr_amqp_options *server = &broker->options.connection;
+    struct skr_host first;
     broker->amqp = SKR_AMQP_CLOSED;
     broker->log = options->log;
     broker->consumer.is_wanted = options->consumes;
     enum skr_code code =
         skr_rabbit_options_read(options->url, url, options->auto_setup,
                                 &broker->log, &broker->options, error);
+    if (code == SKR_OK)
+        skr_host_next(server->hosts, &first);
     if (code == SKR_OK && server->tls.is_on && !server->tls.verify)
         skr_log(&broker->log, SKR_LOG_WARNING, "amqp.unverified",
-                SKR_LOG_TEXT("host", server->hosts[0].name),
+                SKR_LOG_TEXT("host", first.name),
                 SKR_LOG_TEXT("cure", "name the server's authority in cacert, "
                                      "and take verify out"));
     base->can.delays = broker->options.delays;

@@ -282,10 +282,17 @@ plan_place(struct rabbit_options *options, struct skr_plan *plan,
     const struct skr_amqp_options *connection = &options->connection;
     plan->vhost = connection->vhost;
     plan->server = "";
-    for (size_t i = 0; i < connection->host_count && plan->server != NULL; i++)
-        plan->server = skr_arena_format(
-            &options->arena, "%s%s%s:%u", plan->server, i == 0 ? "" : ",",
-            connection->hosts[i].name, connection->hosts[i].port);
+    for (const char *list = connection->hosts;
+         list != NULL && plan->server != NULL;) {
+        struct skr_host host;
+        bool is_first = list == connection->hosts;
+        list = skr_host_next(list, &host);
+        if (host.port[0] == '\0')
+            snprintf(host.port, sizeof(host.port), "%u", connection->port);
+        plan->server =
+            skr_arena_format(&options->arena, "%s%s%s:%s", plan->server,
+                             is_first ? "" : ",", host.name, host.port);
+    }
     return plan->server == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
@@ -321,12 +328,8 @@ print_of(const struct rabbit_broker *broker,
          const struct skr_amqp_declaration *declaration)
 {
     const struct skr_amqp_options *server = &broker->options.connection;
-    struct skr_hash hash = skr_hash_start();
-    for (size_t i = 0; i < server->host_count; i++) {
-        hash = add_text(hash, server->hosts[i].name);
-        hash = skr_hash_add(hash, &server->hosts[i].port,
-                            sizeof(server->hosts[i].port));
-    }
+    struct skr_hash hash = skr_hash_add_text(skr_hash_start(), server->hosts);
+    hash = skr_hash_add(hash, &server->port, sizeof(server->port));
     hash = add_text(hash, server->vhost);
     hash =
         skr_hash_add(hash, &declaration->object, sizeof(declaration->object));
