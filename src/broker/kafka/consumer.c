@@ -78,13 +78,6 @@ remove_assigned(struct kafka_assignment *assignment,
     free(assigned);
 }
 
-static void
-free_assignment(struct kafka_assignment *assignment)
-{
-    while (assignment->first != NULL)
-        remove_assigned(assignment, assignment->first);
-}
-
 // When the first that is deferred is due; negative: none is.
 static int64_t
 due_at_ms(const struct kafka_assigned *assigned)
@@ -616,7 +609,8 @@ skr_kafka_consumer_fini(struct kafka_broker *broker)
         rd_kafka_queue_io_event_enable(consumer->queue, -1, NULL, 0);
     if (leaves)
         leave_group(broker);
-    free_assignment(&consumer->assignment);
+    while (consumer->assignment.first != NULL)
+        remove_assigned(&consumer->assignment, consumer->assignment.first);
     if (was_joined)
         rd_kafka_queue_destroy(consumer->queue);
     if (consumer->ready_fd >= 0)
@@ -837,20 +831,12 @@ receive(struct kafka_broker *broker, struct skr_incoming *incoming,
     }
 }
 
-static bool
-has_any_deferred(const struct kafka_broker *broker)
-{
-    const struct kafka_assigned *assigned = broker->consumer.assignment.first;
-    while (assigned != NULL && !has_deferred(assigned))
-        assigned = assigned->next;
-    return assigned != NULL;
-}
-
 struct skr_broker_status
 skr_kafka_status(struct skr_broker *base)
 {
     const struct kafka_broker *broker = (struct kafka_broker *)base;
-    return (struct skr_broker_status){.has_deferred = has_any_deferred(broker)};
+    return (struct skr_broker_status){
+        .has_deferred = next_due_ms(broker, INT64_MAX) < INT64_MAX};
 }
 
 enum skr_code
@@ -860,29 +846,25 @@ skr_kafka_receive(struct skr_broker *base, struct skr_incoming *incoming,
 {
     struct kafka_broker *broker = (struct kafka_broker *)base;
     struct kafka_consumer *consumer = &broker->consumer;
-    if (broker->failure.code == SKR_OK && !consumer->is_wanted)
+    if (broker->failure.code != SKR_OK)
+        return skr_fail_with(error, &broker->failure);
+    if (!consumer->is_wanted)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "this connection publishes; another is needed to "
                         "consume");
-    if (broker->failure.code == SKR_OK) {
-        if (consumer->capacity < capacity)
-            consumer->capacity = capacity;
-        skr_arena_reset(&consumer->arena);
-        for (struct kafka_assigned *assigned = consumer->assignment.first;
-             assigned != NULL; assigned = assigned->next)
-            prune(assigned);
-        enum skr_code code = receive(broker, incoming, capacity, count,
-                                     timeout_ms, &broker->failure);
-        if (code == SKR_OK)
-            return code;
-        if (error != NULL)
-            *error = broker->failure;
-        // Only what is lost stays so.
-        if (broker->failure.remedy != SKR_RECONNECT)
-            skr_error_clear(&broker->failure);
-        return code;
-    }
-    return skr_fail_with(error, &broker->failure);
+    if (consumer->capacity < capacity)
+        consumer->capacity = capacity;
+    skr_arena_reset(&consumer->arena);
+    for (struct kafka_assigned *assigned = consumer->assignment.first;
+         assigned != NULL; assigned = assigned->next)
+        prune(assigned);
+    struct skr_error problem = {0};
+    enum skr_code code =
+        receive(broker, incoming, capacity, count, timeout_ms, &problem);
+    // Only what is lost stays so.
+    if (code != SKR_OK && problem.remedy == SKR_RECONNECT)
+        broker->failure = problem;
+    return code == SKR_OK ? SKR_OK : skr_fail_with(error, &problem);
 }
 
 enum skr_code

@@ -204,8 +204,22 @@ check_lagging(const struct kafka_settings *settings,
     return SKR_OK;
 }
 
+// One request for each broker, however many partitions there are.
+static bool
+ask_offsets(struct kafka_broker *broker,
+            rd_kafka_topic_partition_list_t *offsets)
+{
+    bool is_told =
+        rd_kafka_offsets_for_times(broker->client.handle, offsets,
+                                   (int)broker->settings.connect_timeout_ms) ==
+        RD_KAFKA_RESP_ERR_NO_ERROR;
+    for (int i = 0; i < offsets->cnt && is_told; i++)
+        is_told = offsets->elems[i].err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    return is_told;
+}
+
 // Where each partition begins, or ends: which is one of librdkafka's names for
-// these. One request for each broker, however many partitions there are.
+// these.
 static enum skr_code
 read_offsets(struct kafka_broker *broker,
              const rd_kafka_topic_partition_list_t *partitions, int64_t which,
@@ -214,13 +228,7 @@ read_offsets(struct kafka_broker *broker,
     *offsets = rd_kafka_topic_partition_list_copy(partitions);
     for (int i = 0; i < (*offsets)->cnt; i++)
         (*offsets)->elems[i].offset = which;
-    bool is_told =
-        rd_kafka_offsets_for_times(broker->client.handle, *offsets,
-                                   (int)broker->settings.connect_timeout_ms) ==
-        RD_KAFKA_RESP_ERR_NO_ERROR;
-    for (int i = 0; i < (*offsets)->cnt && is_told; i++)
-        is_told = (*offsets)->elems[i].err == RD_KAFKA_RESP_ERR_NO_ERROR;
-    return is_told
+    return ask_offsets(broker, *offsets)
                ? SKR_OK
                : skr_kafka_client_fail(&broker->client,
                                        "does not tell of its offsets", error);
@@ -307,22 +315,17 @@ has_older(struct kafka_broker *broker, const struct skr_depth *depth,
             rd_kafka_topic_partition_list_add(times, depth->lags[i].topic,
                                               depth->lags[i].partition)
                 ->offset = at_ms;
-    bool is_told =
-        rd_kafka_offsets_for_times(broker->client.handle, times,
-                                   (int)broker->settings.connect_timeout_ms) ==
-        RD_KAFKA_RESP_ERR_NO_ERROR;
+    bool is_told = ask_offsets(broker, times);
     *has = false;
     for (size_t i = 0; i < depth->lag_count && is_told; i++) {
         const struct skr_lag *lag = &depth->lags[i];
         const rd_kafka_topic_partition_t *found =
             rd_kafka_topic_partition_list_find(times, lag->topic,
                                                lag->partition);
-        if (found == NULL)
-            continue;
         int64_t first = (int64_t)(lag->written - lag->behind);
-        is_told = found->err == RD_KAFKA_RESP_ERR_NO_ERROR;
         // A negative one is the end: all are older.
-        *has = *has || found->offset < 0 || found->offset > first;
+        *has = *has ||
+               (found != NULL && (found->offset < 0 || found->offset > first));
     }
     rd_kafka_topic_partition_list_destroy(times);
     return is_told;

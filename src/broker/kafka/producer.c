@@ -210,14 +210,6 @@ free_all(struct kafka_list *list)
     }
 }
 
-static void
-window_fini(struct kafka_window *window)
-{
-    free_all(&window->open);
-    free_all(&window->finished);
-    *window = (struct kafka_window){.suspects = 0};
-}
-
 // What librdkafka says of a message.
 enum kafka_blame {
     KAFKA_BLAME_MESSAGE,   // or another of its batch
@@ -325,14 +317,6 @@ note_progress(struct kafka_broker *broker)
     broker->producer.changes = 0;
 }
 
-static void
-refuse(struct kafka_broker *broker, struct kafka_entry *entry,
-       enum skr_publish_result result, rd_kafka_resp_err_t native)
-{
-    note_progress(broker);
-    window_refuse(&broker->producer.window, entry, result, native);
-}
-
 static bool
 is_missing_topic(rd_kafka_resp_err_t code)
 {
@@ -370,9 +354,11 @@ on_report(rd_kafka_t *handle, const rd_kafka_message_t *report, void *user)
     enum kafka_blame blame = blame_of(report->err);
     if (blame == KAFKA_BLAME_PRODUCER)
         producer->must_change = true;
-    else if (producer->is_careful || blame == KAFKA_BLAME_TOPIC)
-        refuse(broker, entry, result_of(broker, report->err), report->err);
-    else  // it may be another's fault, and those behind it would pass
+    else if (producer->is_careful || blame == KAFKA_BLAME_TOPIC) {
+        note_progress(broker);
+        window_refuse(&producer->window, entry, result_of(broker, report->err),
+                      report->err);
+    } else  // it may be another's fault, and those behind it would pass
         producer->must_change = producer->finds_blame = true;
 }
 
@@ -470,7 +456,9 @@ void
 skr_kafka_producer_fini(struct kafka_broker *broker)
 {
     end_producer(broker);
-    window_fini(&broker->producer.window);
+    free_all(&broker->producer.window.open);
+    free_all(&broker->producer.window.finished);
+    broker->producer.window = (struct kafka_window){.suspects = 0};
 }
 
 // A value of NULL is one that is null.
@@ -517,15 +505,6 @@ unconst(const void *bytes)
     return pointer.wanted;
 }
 
-static rd_kafka_resp_err_t
-take_code(rd_kafka_error_t *problem)
-{
-    rd_kafka_resp_err_t code = rd_kafka_error_code(problem);
-    if (problem != NULL)
-        rd_kafka_error_destroy(problem);
-    return code;
-}
-
 // *is_full: it has to wait, and those behind it as well.
 static enum skr_code
 send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
@@ -547,8 +526,11 @@ send_entry(struct kafka_broker *broker, struct kafka_entry *entry,
         {.vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers},
         {.vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = entry},
     };
-    rd_kafka_resp_err_t native = take_code(
-        rd_kafka_produceva(broker->client.handle, parts, SKR_COUNT_OF(parts)));
+    rd_kafka_error_t *problem =
+        rd_kafka_produceva(broker->client.handle, parts, SKR_COUNT_OF(parts));
+    rd_kafka_resp_err_t native = rd_kafka_error_code(problem);
+    if (problem != NULL)
+        rd_kafka_error_destroy(problem);
     struct kafka_window *window = &broker->producer.window;
     if (native == RD_KAFKA_RESP_ERR_NO_ERROR) {
         window->waiting = entry->next;
