@@ -60,21 +60,24 @@ static const char lock_kind_sql[] =
     "SELECT CASE WHEN pg_try_advisory_lock_shared($1) THEN 1 ELSE 0 END";
 static const char unlock_kind_sql[] = "SELECT pg_advisory_unlock_shared($1)";
 
+// Of a row of pg_locks. Parameter: key.
+#define IS_LOCK                                                 \
+    "l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 " \
+    "AND (CAST(CAST(l.classid AS BIGINT) << 32 AS BIGINT) | "   \
+    "CAST(l.objid AS BIGINT)) = $1"
+#define IS_OF_DATABASE                           \
+    "l.database = (SELECT oid FROM pg_database " \
+    "WHERE datname = current_database())"
+
 // Whether the session that this reaches has the lock, in whatever mode.
 // Parameter: key.
 static const char is_taken_sql[] =
-    "SELECT COUNT(*) FROM pg_locks WHERE pid = pg_backend_pid() "
-    "AND locktype = 'advisory' AND granted AND objsubid = 1 "
-    "AND (CAST(CAST(classid AS BIGINT) << 32 AS BIGINT) | "
-    "CAST(objid AS BIGINT)) = $1";
+    "SELECT COUNT(*) FROM pg_locks AS l WHERE l.pid = pg_backend_pid() "
+    "AND " IS_LOCK;
 
 // How many sessions of this database have it. Parameter: key.
 static const char count_sql[] =
-    "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted "
-    "AND objsubid = 1 AND database = (SELECT oid FROM pg_database "
-    "WHERE datname = current_database()) "
-    "AND (CAST(CAST(classid AS BIGINT) << 32 AS BIGINT) | "
-    "CAST(objid AS BIGINT)) = $1";
+    "SELECT COUNT(*) FROM pg_locks AS l WHERE " IS_LOCK " AND " IS_OF_DATABASE;
 
 static const char session_sql[] = "SELECT pg_backend_pid()";
 // The same; 0 from a server that can no longer be written.
@@ -322,11 +325,7 @@ static const char holder_sql[] =
     "SELECT CONCAT('session ', l.pid, ' from ', "
     "COALESCE(host(a.client_addr), 'this host')) "
     "FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid "
-    "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 "
-    "AND l.database = (SELECT oid FROM pg_database "
-    "WHERE datname = current_database()) "
-    "AND (CAST(CAST(l.classid AS BIGINT) << 32 AS BIGINT) | "
-    "CAST(l.objid AS BIGINT)) = $1 LIMIT 1";
+    "WHERE " IS_LOCK " AND " IS_OF_DATABASE " LIMIT 1";
 
 static enum skr_code
 pgsql_holder(struct skr_db *db, const char *name, char holder[SKR_HOLDER_SIZE],
