@@ -135,14 +135,6 @@ send_raw(struct skr_amqp *amqp, const void *bytes, size_t size,
     return SKR_OK;
 }
 
-static enum skr_code
-fail_encoding(struct skr_error *error, int status)
-{
-    return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                    "this does not fit into an AMQP frame: %s",
-                    amqp_error_string2(status));
-}
-
 enum skr_code
 skr_amqp_send(struct skr_amqp *amqp, uint16_t channel, uint32_t method,
               void *fields, struct skr_error *error)
@@ -156,7 +148,9 @@ skr_amqp_send(struct skr_amqp *amqp, uint16_t channel, uint32_t method,
     put_number(payload, method, METHOD_HEAD);
     int size = amqp_encode_method(method, fields, room);
     if (size < 0)
-        return fail_encoding(error, size);
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "this does not fit into an AMQP frame: %s",
+                        amqp_error_string2(size));
     close_frame(amqp, AMQP_FRAME_METHOD, channel, METHOD_HEAD + (size_t)size);
     return SKR_OK;
 }

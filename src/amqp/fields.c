@@ -129,12 +129,6 @@ add_number(struct skr_text *raw, uint64_t number, size_t size)
     skr_text_add(raw, bytes, size);
 }
 
-static void
-add_piece(struct skr_text *raw, struct skr_amqp_piece piece)
-{
-    skr_text_add(raw, (const char *)piece.bytes, piece.size);
-}
-
 void
 skr_amqp_properties_write(const struct skr_amqp_properties *properties,
                           struct skr_text *raw)
@@ -152,7 +146,7 @@ skr_amqp_properties_write(const struct skr_amqp_properties *properties,
             add_number(raw, piece.size, 1);
         else if (shapes[i] == TABLE)
             add_number(raw, piece.size, 4);
-        add_piece(raw, piece);
+        skr_text_add(raw, (const char *)piece.bytes, piece.size);
     }
 }
 

@@ -351,15 +351,6 @@ start_tls(struct skr_amqp_stream *stream, const struct skr_amqp_tls *options,
     }
 }
 
-static void
-free_tls(struct skr_amqp_stream *stream)
-{
-    SSL_free(stream->tls);
-    BIO_meth_free(stream->tls_method);
-    stream->tls = NULL;
-    stream->tls_method = NULL;
-}
-
 enum skr_code
 skr_amqp_stream_open(struct skr_amqp_stream *stream, struct skr_host *host,
                      const struct skr_amqp_tls *tls,
@@ -379,7 +370,10 @@ skr_amqp_stream_open(struct skr_amqp_stream *stream, struct skr_host *host,
 void
 skr_amqp_stream_close(struct skr_amqp_stream *stream)
 {
-    free_tls(stream);
+    SSL_free(stream->tls);
+    BIO_meth_free(stream->tls_method);
+    stream->tls = NULL;
+    stream->tls_method = NULL;
     close_socket(stream);
 }
 

@@ -145,15 +145,6 @@ skr_db_fail_silent(const char *place, int64_t timeout_s,
                     place, place[0] == '\0' ? "" : ": ", (long long)timeout_s);
 }
 
-// To the reason why nothing can be written.
-static void
-add_problem(struct skr_db *db, const struct skr_error *problem)
-{
-    size_t length = strlen(db->read_only.text);
-    snprintf(db->read_only.text + length, sizeof(db->read_only.text) - length,
-             "; another host: %.180s", problem->text);
-}
-
 enum { HANGING_MS = 1000 };  // a host that is down refuses sooner
 
 struct opening {
@@ -198,6 +189,7 @@ skr_db_open_hosts(struct skr_db *db, const char *hosts,
 {
     struct opening opening = {.db = db, .open_host = open_host, .user = user};
     const struct skr_error *problem = &opening.problem;
+    char *reason = db->read_only.text;
     size_t count = 0;
     bool is_found = false;
     struct skr_candidate *candidates =
@@ -216,7 +208,9 @@ skr_db_open_hosts(struct skr_db *db, const char *hosts,
     if (!opening.is_open)
         code = open_host(db, &opening.readable, user, error);
     if (code == SKR_OK && problem->code != SKR_OK)
-        add_problem(db, problem);
+        snprintf(reason + strlen(reason),
+                 sizeof(db->read_only.text) - strlen(reason),
+                 "; another host: %.180s", problem->text);
     return code;
 }
 

@@ -97,14 +97,6 @@ renew(struct queue_broker *broker)
     log_lost(broker, lost);
 }
 
-static void
-wait_for_work(struct queue_keepalive *keepalive, int64_t delay_ms)
-{
-    struct timespec until = skr_clock_deadline(
-        delay_ms < LONGEST_WAIT_MS ? delay_ms : LONGEST_WAIT_MS);
-    pthread_cond_timedwait(&keepalive->wake, &keepalive->mutex, &until);
-}
-
 static void *
 keep_alive(void *user)
 {
@@ -119,7 +111,9 @@ keep_alive(void *user)
         }
         int64_t delay_ms = keepalive->renew_at_ms - skr_clock_ms();
         if (delay_ms > 0) {
-            wait_for_work(keepalive, delay_ms);
+            struct timespec until = skr_clock_deadline(
+                delay_ms < LONGEST_WAIT_MS ? delay_ms : LONGEST_WAIT_MS);
+            pthread_cond_timedwait(&keepalive->wake, &keepalive->mutex, &until);
             continue;
         }
         renew(broker);

@@ -234,20 +234,14 @@ skr_rabbit_deliveries_give_due(struct rabbit_deliveries *deliveries,
     return NULL;
 }
 
-// What was deferred is open, too, whether it waits or was given again.
-static bool
-is_open(const struct rabbit_delivery *delivery)
-{
-    return delivery->state == RABBIT_COME || delivery->state == RABBIT_GIVEN;
-}
-
 uint64_t
 skr_rabbit_deliveries_ack(struct rabbit_deliveries *deliveries)
 {
     uint64_t highest = 0;
     for (size_t i = 0; i < given_count(deliveries); i++) {
         struct rabbit_delivery *delivery = &deliveries->items[i];
-        if (is_open(delivery))
+        // What was deferred is open, whether it waits or was given again.
+        if (delivery->state < RABBIT_ACK_DUE)
             break;
         if (delivery->state == RABBIT_ACK_DUE)
             highest = delivery->tag;

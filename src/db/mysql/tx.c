@@ -212,15 +212,6 @@ static const struct skr_tx_ops foreign_tx = {
     .check = foreign_check,
 };
 
-// Outside of a transaction a statement commits by itself.
-static enum skr_code
-leave_transactions(struct skr_mysql *mysql, struct skr_error *error)
-{
-    if (mysql->has_begun || !mysql->autocommit_is_off)
-        return SKR_OK;
-    return skr_mysql_autocommit(mysql, error);
-}
-
 static enum skr_code
 own_run(struct skr_tx tx, const struct skr_statement *statement,
         struct skr_error *error)
@@ -232,7 +223,10 @@ own_run(struct skr_tx tx, const struct skr_statement *statement,
     if (mysql->is_rolled_back)
         return skr_fail(error, SKR_CONFLICT, SKR_TRY_AGAIN,
                         "the server has rolled the transaction back");
-    enum skr_code code = leave_transactions(mysql, error);
+    enum skr_code code = SKR_OK;
+    // Outside of a transaction a statement commits by itself.
+    if (!mysql->has_begun && mysql->autocommit_is_off)
+        code = skr_mysql_autocommit(mysql, error);
     if (code == SKR_OK)
         code = skr_mysql_run(mysql->connection, mysql, statement, error);
     // A deadlock ends the transaction, and the answer does not say so.

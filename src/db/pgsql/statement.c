@@ -455,15 +455,6 @@ send_prepared(PGconn *connection, const struct binding *binding,
                                binding->formats, 0);
 }
 
-static PGresult *
-execute_prepared(struct skr_pgsql *pgsql, const struct binding *binding,
-                 uint64_t number)
-{
-    get_ready(pgsql, pgsql->timeout_ms);
-    int was_sent = send_prepared(pgsql->connection, binding, number);
-    return take_answer(pgsql, was_sent, pgsql->timeout_ms);
-}
-
 // The beginning of the transaction and its first statement, in one round trip.
 static enum skr_code
 execute_first(struct skr_pgsql *pgsql, const struct binding *binding,
@@ -529,7 +520,10 @@ execute(PGconn *connection, struct skr_pgsql *own,
     code = find_or_prepare(own, binding, sql, &place, error);
     if (code != SKR_OK)
         return code;
-    *result = execute_prepared(own, binding, own->cache.entries[place].number);
+    get_ready(own, own->timeout_ms);
+    int was_sent =
+        send_prepared(connection, binding, own->cache.entries[place].number);
+    *result = take_answer(own, was_sent, own->timeout_ms);
     if (!is_stale(*result))
         return SKR_OK;
     forget(&own->cache, place);

@@ -139,16 +139,6 @@ fail_open(const char *path, int native, bool was_missing, sqlite3 *connection,
                                 error);
 }
 
-// With a slash in it a path is never one of SQLite's special names.
-static char *
-plain_path(const char *given)
-{
-    char *path = NULL;
-    if (asprintf(&path, "%s%s", given[0] == '/' ? "" : "./", given) < 0)
-        return NULL;
-    return path;
-}
-
 static int
 open_path(const char *path, int flags, sqlite3 **connection)
 {
@@ -189,8 +179,9 @@ static enum skr_code
 open_file(struct skr_sqlite *sqlite, const char *given, struct skr_error *error)
 {
     struct stat status = {0};
-    char *path = plain_path(given);
-    if (path == NULL)
+    char *path = NULL;
+    // With a slash in it a path is never one of SQLite's special names.
+    if (asprintf(&path, "%s%s", given[0] == '/' ? "" : "./", given) < 0)
         return skr_fail_memory(error);
     enum skr_code code = SKR_OK;
     int native = open_path(path, 0, &sqlite->connection);
