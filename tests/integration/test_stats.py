@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import time
 
@@ -101,6 +102,33 @@ def test_every_kind_of_message_is_counted(place):
     assert (stats["failed"], stats["failed_elsewhere"]) == (4, 1)
     assert "1 failed message is of no transport" in place.check("stats")
     assert list(read(place, "orders")[0]) == ["orders"]
+
+
+def test_a_database_that_does_not_answer_is_asked_once(shop):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "%s:%d" % silent.getsockname()
+        shop.write_config(f"""\
+databases:
+    default: 'sqlite:///shop.db'
+    silent: 'pgsql://u@{address}/b?connect_timeout=1'
+transports:
+    one: {{dsn: 'doctrine://silent', relay_to: orders}}
+    two: {{dsn: 'ordered-doctrine://silent?table_name=b', relay_to: orders}}
+    three: 'queue://silent?table_name=c'
+    orders: 'queue://default?queue_name=orders'
+    failed: 'doctrine://silent?queue_name=failed'
+failure_transport: failed
+""")
+        shop.check("setup", "orders")
+        result = shop.run("stats", "--json")
+        assert result.returncode == 1
+        items = json.loads(result.stdout)["transports"]
+        assert [item["depth"] for item in items] == [None, None, None, 0]
+        assert all(address in item["error"] for item in items[:3])
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_the_failure_transport_has_its_line_when_it_is_named(place):

@@ -28,20 +28,18 @@ open_source(const struct skr_failed_session *session,
             struct skr_failed_source *source, struct skr_error *error)
 {
     *source = (struct skr_failed_source){.database = database};
-    enum skr_code code =
-        skr_transport_open_database(database, &source->db, error);
-    if (code != SKR_OK) {
-        skr_error_prefix(error, "database %s", database->name);
-        return code;
-    }
-    const struct skr_failed_rows_options options = {
-        .dialect = source->db->ops->tx->dialect,
+    struct skr_failed_rows_options options = {
         .table = session->failed.place.table,
         .queue = session->failed.place.queue,
         .redeliver_timeout_s = session->failed.place.redeliver_timeout_s,
         .time_zone = session->failed.place.time_zone,
     };
-    code = skr_failed_rows_new(&options, &source->rows, error);
+    enum skr_code code = skr_transport_open_unless_silent(
+        database, session->silent, &source->db, error);
+    if (code == SKR_OK) {
+        options.dialect = skr_db_dialect(source->db);
+        code = skr_failed_rows_new(&options, &source->rows, error);
+    }
     if (code == SKR_OK)
         code =
             skr_failed_rows_check(source->rows, skr_db_tx(source->db), error);
@@ -103,12 +101,13 @@ add_sources(struct skr_failed_session *session, const char *only,
 enum skr_code
 skr_failed_open(struct skr_failed_session *session,
                 const struct skr_config *config, const char *only,
-                struct skr_error *error)
+                struct skr_silent *silent, struct skr_error *error)
 {
     // A place may be among the databases, or be the default one that is not.
     size_t most = config->database_count + 3;
     *session = (struct skr_failed_session){
         .config = config,
+        .silent = silent,
         .failed = skr_transport_failed_place(config),
         .sources = calloc(most, sizeof(*session->sources)),
         .targets = calloc(most, sizeof(*session->targets)),

@@ -19,6 +19,7 @@ struct skr_failed_source {
 
 struct skr_failed_session {
     const struct skr_config *config;
+    struct skr_silent *silent;
     struct skr_failed_place failed;
     struct skr_failed_source *sources;
     size_t source_count;
@@ -29,10 +30,11 @@ struct skr_failed_session {
 
 // Opens every database in which messages may have failed and that has the
 // table. SKR_MISSING when none has. only: the name of one database; NULL: all.
+// silent: databases that are not asked, or NULL.
 SKR_MUST_CHECK enum skr_code
 skr_failed_open(struct skr_failed_session *session,
                 const struct skr_config *config, const char *only,
-                struct skr_error *error);
+                struct skr_silent *silent, struct skr_error *error);
 void skr_failed_close(struct skr_failed_session *session);
 
 // What options ask for; NULL and 0: anything. Texts are borrowed.

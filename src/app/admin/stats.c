@@ -20,13 +20,14 @@
 enum { MOST_FAILED = 10000 };
 
 static enum skr_code
-read_table(struct skr_transport_stats *stats, struct skr_error *error)
+read_table(struct skr_transport_stats *stats, struct skr_silent *silent,
+           struct skr_error *error)
 {
     const struct skr_config_transport *transport = stats->transport;
     const struct skr_queue_place *place = &transport->place;
     struct skr_db *db = NULL;
-    enum skr_code code =
-        skr_transport_open_database(transport->database, &db, error);
+    enum skr_code code = skr_transport_open_unless_silent(transport->database,
+                                                          silent, &db, error);
     if (code == SKR_OK)
         code = skr_queue_count(db, place, &stats->counts, error);
     if (code == SKR_MISSING)
@@ -104,8 +105,8 @@ find_totals(struct skr_transport_stats *stats, const struct skr_config *config)
 
 // What a consumer has put off.
 static enum skr_code
-read_retries(struct skr_transport_stats *stats, const struct skr_config *config,
-             struct skr_error *error)
+read_retries(struct skr_transport_stats *stats, struct skr_silent *silent,
+             const struct skr_config *config, struct skr_error *error)
 {
     struct skr_failed_place failed = skr_transport_failed_place(config);
     const struct skr_config_database *database =
@@ -118,7 +119,8 @@ read_retries(struct skr_transport_stats *stats, const struct skr_config *config,
     if (asprintf(&queue, "%s.retry", stats->transport->name) < 0)
         return skr_fail_memory(error);
     failed.place.queue = queue;
-    enum skr_code code = skr_transport_open_database(database, &db, error);
+    enum skr_code code =
+        skr_transport_open_unless_silent(database, silent, &db, error);
     if (code == SKR_OK)
         code = skr_queue_count(db, &failed.place, &counts, error);
     if (code == SKR_OK)
@@ -129,8 +131,9 @@ read_retries(struct skr_transport_stats *stats, const struct skr_config *config,
 }
 
 static enum skr_code
-read_broker(struct skr_transport_stats *stats, const struct skr_app *app,
-            const struct skr_config *config, struct skr_error *error)
+read_broker(struct skr_transport_stats *stats, struct skr_silent *silent,
+            const struct skr_app *app, const struct skr_config *config,
+            struct skr_error *error)
 {
     const struct skr_config_transport *transport = stats->transport;
     const struct skr_broker_ops *ops =
@@ -138,7 +141,7 @@ read_broker(struct skr_transport_stats *stats, const struct skr_app *app,
     const struct skr_broker_options options = {
         .inspects = true, .wake_fd = -1, .log = app->log};
     struct skr_broker *broker = NULL;
-    enum skr_code code = read_retries(stats, config, error);
+    enum skr_code code = read_retries(stats, silent, config, error);
     if (code != SKR_OK || ops == NULL || ops->depth == NULL)
         return code;
     code = skr_transport_open_broker(transport, &options, &broker, error);
@@ -161,8 +164,8 @@ leave_out_blocked(struct skr_queue_counts *counts,
 }
 
 static void
-read_one(struct skr_transport_stats *stats, const struct skr_app *app,
-         const struct skr_config *config)
+read_one(struct skr_transport_stats *stats, struct skr_silent *silent,
+         const struct skr_app *app, const struct skr_config *config)
 {
     struct skr_error error = {0};
     enum skr_code code = SKR_OK;
@@ -176,7 +179,7 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
             code = read_kafka_outbox(stats, config, &error);
             break;
         }
-        code = read_table(stats, &error);
+        code = read_table(stats, silent, &error);
         if (code == SKR_OK && skr_ordered_is_meant(stats->transport, NULL))
             code = skr_partition_stats_read(config, stats->transport,
                                             &stats->partitions, &error);
@@ -184,7 +187,7 @@ read_one(struct skr_transport_stats *stats, const struct skr_app *app,
             leave_out_blocked(&stats->counts, &stats->partitions);
         break;
     case SKR_TRANSPORT_OTHER:
-        code = read_broker(stats, app, config, &error);
+        code = read_broker(stats, silent, app, config, &error);
         break;
     }
     if (code != SKR_OK)
@@ -229,7 +232,8 @@ read_failed(struct skr_stats *stats, const struct skr_config *config)
     struct skr_error error = {0};
     const struct skr_failed_filter all = {.max = 0};
     struct counting counting = {.stats = stats, .config = config};
-    enum skr_code code = skr_failed_open(&session, config, NULL, &error);
+    enum skr_code code =
+        skr_failed_open(&session, config, NULL, &stats->silent, &error);
     if (code == SKR_OK) {
         code = skr_failed_each(&session, &all, true, count_failed, &counting,
                                &error);
@@ -277,7 +281,7 @@ skr_stats_read(const struct skr_app *app, const struct skr_config *config,
              !skr_transport_is_failure(config, &config->transports[i])))
             stats->items[stats->count++].transport = &config->transports[i];
     for (size_t i = 0; i < stats->count; i++)
-        read_one(&stats->items[i], app, config);
+        read_one(&stats->items[i], &stats->silent, app, config);
     // A configuration has tables of one layout; those of kafka-outbox-relay
     // keep errored rows themselves.
     if (stats->count == 0 || stats->items[0].transport->kafka_outbox == NULL)
@@ -474,15 +478,17 @@ is_first_of_table(const struct skr_config *config, size_t which,
 
 void
 skr_unread_find(const struct skr_config *config, const char *const *only,
-                size_t only_count, struct skr_report *report)
+                size_t only_count, struct skr_silent *silent,
+                struct skr_report *report)
 {
+    struct skr_error ignored;
     for (size_t i = 0; i < config->transport_count; i++) {
         struct search search = {.config = config,
                                 .transport = &config->transports[i]};
         struct skr_db *db = NULL;
         if (!is_first_of_table(config, i, only, only_count) ||
-            skr_transport_open_database(search.transport->database, &db,
-                                        NULL) != SKR_OK)
+            skr_transport_open_unless_silent(search.transport->database, silent,
+                                             &db, &ignored) != SKR_OK)
             continue;
         if (skr_queue_each_name(db, search.transport->place.table, note_unread,
                                 &search, NULL) == SKR_OK)

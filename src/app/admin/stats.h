@@ -6,6 +6,7 @@
 
 #include "app/admin/partitions.h"
 #include "app/app.h"
+#include "app/wiring/transports.h"
 #include "broker/broker.h"
 #include "db/db.h"
 #include "store/messenger/inspect.h"
@@ -58,6 +59,7 @@ struct skr_stats {
     // Why those could not be counted; code SKR_OK: they could.
     struct skr_error failed_trouble;
     struct skr_report unread;  // queues; empty, unless the caller fills it
+    struct skr_silent silent;
 };
 
 // Asks for everything. What cannot be reached is noted with its transport and
@@ -82,7 +84,9 @@ extern const struct skr_columns skr_unread_columns;
 // Adds such queues in the tables of the transports that are named to a report
 // of these columns; none: of all. Cheap, whatever the size of the tables. A
 // table that cannot be asked is passed over: the worker of that table logs it.
+// silent: databases that are not asked, or NULL.
 void skr_unread_find(const struct skr_config *config, const char *const *only,
-                     size_t only_count, struct skr_report *report);
+                     size_t only_count, struct skr_silent *silent,
+                     struct skr_report *report);
 
 #endif

@@ -508,8 +508,9 @@ run(const struct skr_app *app, const struct skr_config *config,
     if (code == SKR_OK)
         code = skr_failed_filter_check(app, &change.filter, config, error);
     if (code == SKR_OK)
-        code = skr_failed_open(
-            &session, config, skr_arguments_find(arguments, "database"), error);
+        code = skr_failed_open(&session, config,
+                               skr_arguments_find(arguments, "database"), NULL,
+                               error);
     if (code != SKR_OK)
         return code;
     code = change_all(&change, error);

@@ -95,22 +95,18 @@ print_json(const char *body, size_t size)
     return true;
 }
 
-static bool
-is_base64(const struct skr_failure_report *report)
-{
-    const char *encoding = skr_headers_find(
-        report->headers.items, report->headers.count, SKR_HEADER_BODY_ENCODING);
-    return encoding != NULL && strcmp(encoding, "base64") == 0;
-}
-
 static void
 print_body(const struct skr_failed_found *found)
 {
     const struct skr_failed_row *row = found->row;
+    const struct skr_headers *headers = &found->report->headers;
+    const char *encoding = skr_headers_find(headers->items, headers->count,
+                                            SKR_HEADER_BODY_ENCODING);
+    bool is_base64 = encoding != NULL && strcmp(encoding, "base64") == 0;
     if (row->body == NULL)
         return;
     printf("\n  body, %zu bytes%s\n", row->body_size,
-           is_base64(found->report) ? " of base64: it is no text" : "");
+           is_base64 ? " of base64: it is no text" : "");
     if (print_json(row->body, row->body_size))
         return;
     if (!skr_text_is_storable(row->body, row->body_size)) {
@@ -568,8 +564,9 @@ run(const struct skr_app *app, const struct skr_config *config,
     skr_failed_filter_read(arguments, &filter);
     enum skr_code code = skr_failed_filter_check(app, &filter, config, error);
     if (code == SKR_OK)
-        code = skr_failed_open(
-            &session, config, skr_arguments_find(arguments, "database"), error);
+        code = skr_failed_open(&session, config,
+                               skr_arguments_find(arguments, "database"), NULL,
+                               error);
     if (code != SKR_OK)
         return code;
     if (arguments->positional_count > 0)

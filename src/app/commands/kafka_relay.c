@@ -335,24 +335,16 @@ look_at_all(struct skr_kafka_relay *relay, struct skr_error *error)
     return code;
 }
 
-// --sleep of `relay` is POLL_FREQUENCY_MS.
-static enum skr_code
-give_sleep(struct skr_arguments *arguments, char seconds[24],
-           struct skr_error *error)
-{
-    static const struct skr_option sleep = {.name = "sleep",
-                                            .kind = SKR_OPTION_TEXT};
-    int64_t ms = skr_arguments_number(arguments, "poll-frequency-ms", 500);
-    snprintf(seconds, 24, "%d.%03d", (int)(ms / 1000), (int)(ms % 1000));
-    return skr_arguments_give(arguments, &sleep, seconds, error);
-}
-
 static enum skr_code
 run_service(struct skr_kafka_relay *relay, struct skr_error *error)
 {
     struct skr_arguments *arguments = &relay->arguments;
     bool polls = !skr_arguments_is_on(arguments, "polling-disabled");
     char seconds[24];
+    // --sleep of `relay` is POLL_FREQUENCY_MS.
+    static const struct skr_option sleep = {.name = "sleep",
+                                            .kind = SKR_OPTION_TEXT};
+    int64_t ms = skr_arguments_number(arguments, "poll-frequency-ms", 500);
     if (polls && skr_kafka_relay_find(arguments, "kafka-host") == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "--kafka-host, or KAFKA_HOST in the environment, is "
@@ -365,7 +357,9 @@ run_service(struct skr_kafka_relay *relay, struct skr_error *error)
         .user = relay,
     };
     relay->wake_fd = skr_signals_watch();
-    enum skr_code code = give_sleep(arguments, seconds, error);
+    snprintf(seconds, sizeof(seconds), "%d.%03d", (int)(ms / 1000),
+             (int)(ms % 1000));
+    enum skr_code code = skr_arguments_give(arguments, &sleep, seconds, error);
     if (code == SKR_OK && !polls)
         code = look_at_all(relay, error);
     // Of no transport nothing is published.

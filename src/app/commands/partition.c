@@ -71,15 +71,6 @@ struct bulk {
     uint64_t done, left, failed;
 };
 
-static void
-say_failed(const struct bulk *bulk, const struct skr_blocked_head *head,
-           const struct skr_error *reason)
-{
-    fprintf(stderr, "%s/%lld: ", bulk->transport, (long long)head->row);
-    skr_print_plain(reason->text, strlen(reason->text), false, stderr);
-    fprintf(stderr, "\n");
-}
-
 // What is wrong with one head is said and does not stop the others.
 static enum skr_code
 end_one(const struct skr_blocked_head *head, void *user,
@@ -102,7 +93,9 @@ end_one(const struct skr_blocked_head *head, void *user,
         return skr_fail_with(error, &reason);
     if (code != SKR_OK) {
         bulk->failed++;
-        say_failed(bulk, head, &reason);
+        fprintf(stderr, "%s/%lld: ", bulk->transport, (long long)head->row);
+        skr_print_plain(reason.text, strlen(reason.text), false, stderr);
+        fprintf(stderr, "\n");
     } else if (ended) {
         bulk->done++;
     } else {

@@ -45,22 +45,15 @@ tell_of_unread(const struct skr_report *unread, FILE *out)
     }
 }
 
-static size_t
-count_behind(const struct skr_depth *depth)
-{
-    size_t count = 0;
-    while (count < depth->lag_count && depth->lags[count].behind > 0)
-        count++;
-    return count;
-}
-
 // Those that are furthest behind, which come first.
 static enum skr_code
 print_lags(const struct skr_transport_stats *stats,
            const struct skr_report *lags, size_t width, FILE *out,
            struct skr_error *error)
 {
-    size_t behind = count_behind(&stats->depth), all = stats->depth.lag_count;
+    size_t behind = 0, all = stats->depth.lag_count;
+    while (behind < all && stats->depth.lags[behind].behind > 0)
+        behind++;
     fprintf(out, "\n%s: behind in %zu of %zu partition%s\n",
             stats->transport->name, behind, all, all == 1 ? "" : "s");
     if (behind == 0)
@@ -204,7 +197,8 @@ look(const struct skr_app *app, const struct skr_config *config,
                        arguments->positional_count, &pictures->latest, error);
     if (code == SKR_OK)
         skr_unread_find(config, arguments->positional,
-                        arguments->positional_count, &pictures->latest.unread);
+                        arguments->positional_count, &pictures->latest.silent,
+                        &pictures->latest.unread);
     if (code == SKR_OK && before_ms > 0)
         skr_stats_measure(&pictures->latest, &pictures->earlier,
                           pictures->latest_ms - before_ms);

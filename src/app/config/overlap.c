@@ -289,17 +289,6 @@ find_subscription(struct reading *reading, struct skr_error *error)
     return code;
 }
 
-// A topic of both; NULL: they have none.
-static const char *
-find_common_topic(const struct skr_subscription *a,
-                  const struct skr_subscription *b)
-{
-    for (size_t i = 0; i < a->topic_count; i++)
-        if (skr_text_is_among(a->topics[i], b->topics, b->topic_count))
-            return a->topics[i];
-    return NULL;
-}
-
 // Each group gets all messages of its topics; members of one group share them.
 static void
 check_groups(struct skr_config_reader *reader, const struct reading *a,
@@ -307,8 +296,12 @@ check_groups(struct skr_config_reader *reader, const struct reading *a,
 {
     const struct skr_subscription *one = &a->subscription;
     const struct skr_subscription *other = &b->subscription;
-    const char *topic = find_common_topic(one, other);
-    if (topic == NULL || strcmp(one->group, other->group) == 0 ||
+    size_t i = 0;
+    while (
+        i < one->topic_count &&
+        !skr_text_is_among(one->topics[i], other->topics, other->topic_count))
+        i++;
+    if (i == one->topic_count || strcmp(one->group, other->group) == 0 ||
         strcmp(one->server, other->server) != 0 ||
         find_clash(reader->config, a->transport, b->transport) == NULL)
         return;
@@ -316,7 +309,7 @@ check_groups(struct skr_config_reader *reader, const struct reading *a,
            skr_config_text(reader,
                            "its group '%s' gets the same messages of the "
                            "topic '%s' as the group '%s' of the",
-                           other->group, topic, one->group));
+                           other->group, one->topics[i], one->group));
 }
 
 static void

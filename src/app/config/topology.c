@@ -222,24 +222,20 @@ is_amqp(const struct skr_config_transport *transport)
     return skr_driver_scheme(transport->scheme)->has_exchanges;
 }
 
-static bool
-names_queue(const struct skr_config_transport *transport)
-{
-    return strstr(transport->dsn, "?queue") != NULL ||
-           strstr(transport->dsn, "&queue") != NULL ||
-           find_below(transport->node, "options", "queues") != NULL ||
-           find_below(transport->node, "options", "queue") != NULL;
-}
-
 // A queue that is consumed alone may be filled in ways that the file does not
 // know of.
 static bool
 has_defaults(const struct skr_config *config,
              const struct skr_config_transport *transport)
 {
-    return transport->dsn != NULL && is_amqp(transport) &&
-           (!names_queue(transport) ||
-            skr_config_publishes_by(config, transport->name));
+    if (transport->dsn == NULL || !is_amqp(transport))
+        return false;
+    bool names_queue =
+        strstr(transport->dsn, "?queue") != NULL ||
+        strstr(transport->dsn, "&queue") != NULL ||
+        find_below(transport->node, "options", "queues") != NULL ||
+        find_below(transport->node, "options", "queue") != NULL;
+    return !names_queue || skr_config_publishes_by(config, transport->name);
 }
 
 void

@@ -191,7 +191,7 @@ clean_failed(struct skr_cleaner *cleaner, const struct skr_config *config)
         pace(cleaner, config->cleanup.failed_days * SKR_CLEANER_DAY_S);
     if (cleaning.age_s == 0 || is_stopped(cleaner))
         return;
-    enum skr_code code = skr_failed_open(&session, config, NULL, &error);
+    enum skr_code code = skr_failed_open(&session, config, NULL, NULL, &error);
     if (code != SKR_OK) {
         say(cleaner, "failed", code, 0, &error);
         return;

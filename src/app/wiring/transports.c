@@ -56,6 +56,25 @@ skr_transport_open_database(const struct skr_config_database *database,
 }
 
 enum skr_code
+skr_transport_open_unless_silent(const struct skr_config_database *database,
+                                 struct skr_silent *silent, struct skr_db **db,
+                                 struct skr_error *error)
+{
+    for (size_t i = 0; silent != NULL && i < silent->count; i++)
+        if (strcmp(silent->databases[i]->url, database->url) == 0) {
+            *error = silent->errors[i];
+            return error->code;
+        }
+    enum skr_code code = skr_transport_open_database(database, db, error);
+    if (code == SKR_UNAVAILABLE && silent != NULL &&
+        silent->count < SKR_MOST_SILENT) {
+        silent->databases[silent->count] = database;
+        silent->errors[silent->count++] = *error;
+    }
+    return code;
+}
+
+enum skr_code
 skr_transport_broker(const struct skr_config_transport *transport,
                      const struct skr_broker_ops **ops, struct skr_error *error)
 {

@@ -18,6 +18,20 @@ SKR_MUST_CHECK enum skr_code
 skr_transport_open_database(const struct skr_config_database *database,
                             struct skr_db **db, struct skr_error *error);
 
+// Databases that did not answer, and why.
+enum { SKR_MOST_SILENT = 8 };
+struct skr_silent {
+    const struct skr_config_database *databases[SKR_MOST_SILENT];
+    struct skr_error errors[SKR_MOST_SILENT];
+    size_t count;
+};
+// The same where many are opened: what did not answer is not asked again.
+// silent may be NULL.
+SKR_MUST_CHECK enum skr_code
+skr_transport_open_unless_silent(const struct skr_config_database *database,
+                                 struct skr_silent *silent, struct skr_db **db,
+                                 struct skr_error *error);
+
 // Its driver. SKR_INVALID: this build has none.
 SKR_MUST_CHECK enum skr_code
 skr_transport_broker(const struct skr_config_transport *transport,
