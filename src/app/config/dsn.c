@@ -102,12 +102,8 @@ skr_config_broker_url(const struct skr_config_transport *transport, char **url,
                  transport->place.redeliver_timeout_s);
         skr_url_add_parameter(&text, "redeliver_timeout", number);
         skr_url_add_parameter(&text, "time_zone", transport->place.time_zone);
-        if (transport->missing_id == SKR_MISSING_ID_DERIVE)
-            skr_url_add_parameter(&text, "derive_ids", "true");
     } else {
         skr_text_add_string(&text, transport->dsn);
-        if (transport->missing_id == SKR_MISSING_ID_DERIVE)
-            skr_url_add_parameter(&text, "derive_ids", "true");
         if (transport->has_defaults)
             skr_url_add_parameter(&text, "defaults", "symfony");
         enum skr_code code = add_options(&text, transport, error);
@@ -116,6 +112,8 @@ skr_config_broker_url(const struct skr_config_transport *transport, char **url,
             return code;
         }
     }
+    if (transport->missing_id == SKR_MISSING_ID_DERIVE)
+        skr_url_add_parameter(&text, "derive_ids", "true");
     *url = place_files(transport, &text);
     return *url == NULL ? skr_fail_memory(error) : SKR_OK;
 }

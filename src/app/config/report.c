@@ -13,12 +13,7 @@
 
 enum { REPORT_SIZE = 512 };
 
-static void
-report(struct skr_config_reader *reader, enum skr_config_severity severity,
-       const struct skr_config_place *place, const char *format,
-       va_list arguments) __attribute__((format(printf, 4, 0)));
-
-static void
+static __attribute__((format(printf, 4, 0))) void
 report(struct skr_config_reader *reader, enum skr_config_severity severity,
        const struct skr_config_place *place, const char *format,
        va_list arguments)

@@ -76,25 +76,26 @@ skr_config_mask(const struct skr_config *config, const char *text)
 struct showing {
     const struct skr_config *config;
     struct skr_arena arena;  // the tree
-    bool is_broken;          // memory is out
+    struct skr_json unused;  // a value of it, once memory is out
+    bool is_broken;
 };
 
 static struct skr_json *
 build_value(struct showing *showing, const struct skr_config_key *key,
             const void *target);
 
-// NULL: memory is out.
 static struct skr_json *
 make(struct showing *showing, enum skr_json_kind kind, const char *text)
 {
     struct skr_json *made = skr_arena_take(&showing->arena, sizeof(*made));
-    size_t size = text == NULL ? 0 : strlen(text);
-    if (made != NULL) {
-        *made = (struct skr_json){.kind = kind, .text_size = size};
-        if (text != NULL)
-            made->text = skr_arena_text(&showing->arena, text, size);
-    }
-    showing->is_broken |= made == NULL || (text != NULL && made->text == NULL);
+    bool has_text = text != NULL;
+    size_t size = has_text ? strlen(text) : 0;
+    if (has_text)
+        text = skr_arena_text(&showing->arena, text, size);
+    showing->is_broken |= made == NULL || (has_text && text == NULL);
+    if (made == NULL)
+        made = &showing->unused;
+    *made = (struct skr_json){.kind = kind, .text = text, .text_size = size};
     return made;
 }
 
@@ -102,8 +103,7 @@ static struct skr_json *
 make_boolean(struct showing *showing, bool truth)
 {
     struct skr_json *made = make(showing, SKR_JSON_BOOLEAN, NULL);
-    if (made != NULL)
-        made->truth = truth;
+    made->truth = truth;
     return made;
 }
 
@@ -189,8 +189,8 @@ build_node(struct showing *showing, const struct skr_yaml_node *node,
     struct skr_json *built = make(
         showing, node->kind == SKR_YAML_LIST ? SKR_JSON_ARRAY : SKR_JSON_OBJECT,
         NULL);
-    struct skr_json **end = built == NULL ? NULL : &built->first;
-    for (size_t i = 0; built != NULL && i < node->count; i++) {
+    struct skr_json **end = &built->first;
+    for (size_t i = 0; i < node->count; i++) {
         const char *name = node->entries[i].key;
         bool hides = is_secret ||
                      (name != NULL && skr_secret_is_name(name, strlen(name)));
@@ -216,8 +216,8 @@ build_map(struct showing *showing, const struct skr_config_key *parent,
     size_t count = 0;
     const struct skr_config_key *keys = skr_config_keys(&count);
     struct skr_json *map = make(showing, SKR_JSON_OBJECT, NULL);
-    struct skr_json **end = map == NULL ? NULL : &map->first;
-    for (size_t i = 0; map != NULL && i < count; i++) {
+    struct skr_json **end = &map->first;
+    for (size_t i = 0; i < count; i++) {
         if (!skr_config_is_child(parent, &keys[i]) || !is_shown(&keys[i]))
             continue;
         struct skr_json *value = build_value(showing, &keys[i], target);
@@ -238,8 +238,8 @@ build_names(struct showing *showing, const struct skr_config_key *key)
     size_t size = all->size;
     size_t count = size == 0 ? 0 : *(const size_t *)(config + all->count);
     struct skr_json *map = make(showing, SKR_JSON_OBJECT, NULL);
-    struct skr_json **end = map == NULL ? NULL : &map->first;
-    for (size_t i = 0; map != NULL && i < count; i++) {
+    struct skr_json **end = &map->first;
+    for (size_t i = 0; i < count; i++) {
         const char *const *element = (const char *const *)(elements + i * size);
         end = add(end, *element, build_value(showing, below, element));
     }
@@ -265,8 +265,8 @@ build_statements(struct showing *showing, const struct skr_config_texts *sql)
     if (sql->count == 1)
         return build_text(showing, sql->items[0]);
     struct skr_json *list = make(showing, SKR_JSON_ARRAY, NULL);
-    struct skr_json **end = list == NULL ? NULL : &list->first;
-    for (size_t i = 0; list != NULL && i < sql->count; i++)
+    struct skr_json **end = &list->first;
+    for (size_t i = 0; i < sql->count; i++)
         end = add(end, NULL, build_text(showing, sql->items[i]));
     return list;
 }
@@ -342,8 +342,8 @@ build_words(struct showing *showing, const struct skr_config_texts *command)
         return NULL;
     bool is_secret = false;
     struct skr_json *list = make(showing, SKR_JSON_ARRAY, NULL);
-    struct skr_json **end = list == NULL ? NULL : &list->first;
-    for (size_t i = 0; list != NULL && i < command->count; i++)
+    struct skr_json **end = &list->first;
+    for (size_t i = 0; i < command->count; i++)
         end = add(end, NULL,
                   own_text(showing, mask_word(showing->config,
                                               command->items[i], &is_secret)));

@@ -34,42 +34,33 @@ line_of(yaml_mark_t mark)
 }
 
 static enum skr_code
+refuse_at(yaml_mark_t mark, int *line, const char *text,
+          struct skr_error *error)
+{
+    *line = line_of(mark);
+    return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP, "%s", text);
+}
+
+static enum skr_code
 refuse(struct copying *copying, const yaml_node_t *node, const char *text)
 {
-    *copying->line = line_of(node->start_mark);
-    return skr_fail(copying->error, SKR_MALFORMED, SKR_GIVE_UP, "%s", text);
+    return refuse_at(node->start_mark, copying->line, text, copying->error);
 }
 
-static bool
-is_null(const yaml_node_t *node)
-{
-    static const char *const words[] = {"", "~", "null", "Null", "NULL"};
-    if (node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
-        return false;
-    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-        if (node->data.scalar.length == strlen(words[i]) &&
-            memcmp(node->data.scalar.value, words[i], strlen(words[i])) == 0)
-            return true;
-    return false;
-}
-
-// A boolean as YAML's core schema writes it, in the one way in which the rest
-// of the program sees it; NULL: it is none.
+// What a plain text stands for as a value: nothing, which is NULL, or a boolean
+// in the one way in which the rest of the program sees it, or itself.
 static const char *
-boolean_word(const yaml_node_t *node)
+meaning_of(const char *plain)
 {
     static const char *const words[][2] = {
-        {"True", "true"},
-        {"TRUE", "true"},
-        {"False", "false"},
-        {"FALSE", "false"},
+        {"", NULL},       {"~", NULL},        {"null", NULL},
+        {"Null", NULL},   {"NULL", NULL},     {"True", "true"},
+        {"TRUE", "true"}, {"False", "false"}, {"FALSE", "false"},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
-        if (node->data.scalar.length == strlen(words[i][0]) &&
-            memcmp(node->data.scalar.value, words[i][0], strlen(words[i][0])) ==
-                0)
+        if (strcmp(plain, words[i][0]) == 0)
             return words[i][1];
-    return NULL;
+    return plain;
 }
 
 static enum skr_code
@@ -226,17 +217,16 @@ copy_node(struct copying *copying, int index, int depth,
         return skr_fail_memory(copying->error);
     *copy = (struct skr_yaml_node){.line = line_of(node->start_mark)};
     *copied = copy;
+    enum skr_code code = SKR_OK;
     switch (node->type) {
     case YAML_NO_NODE: return SKR_OK;
     case YAML_SCALAR_NODE:
-        if (is_null(node))
-            return SKR_OK;
-        copy->kind = SKR_YAML_TEXT;
+        code = copy_scalar(copying, node, &copy->text);
         copy->is_plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-        copy->text = copy->is_plain ? boolean_word(node) : NULL;
-        if (copy->text != NULL)
-            return SKR_OK;
-        return copy_scalar(copying, node, &copy->text);
+        if (code == SKR_OK && copy->is_plain)
+            copy->text = meaning_of(copy->text);
+        copy->kind = copy->text == NULL ? SKR_YAML_NULL : SKR_YAML_TEXT;
+        return code;
     case YAML_SEQUENCE_NODE:
         copy->kind = SKR_YAML_LIST;
         return copy_list(copying, node, depth, copy);
@@ -307,14 +297,6 @@ fail_parser(const yaml_parser_t *parser, const struct input *input, int *line,
     return fail_syntax(parser, problem, error);
 }
 
-static enum skr_code
-refuse_event(const yaml_event_t *event, int *line, const char *text,
-             struct skr_error *error)
-{
-    *line = line_of(event->start_mark);
-    return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP, "%s", text);
-}
-
 struct shape {
     size_t documents, nodes, open;
 };
@@ -326,15 +308,15 @@ check_event(struct shape *shape, const yaml_event_t *event, int *line,
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
         if (++shape->documents > 1)
-            return refuse_event(event, line,
-                                "a second document begins here; one file holds "
-                                "one document",
-                                error);
+            return refuse_at(event->start_mark, line,
+                             "a second document begins here; one file holds "
+                             "one document",
+                             error);
         return SKR_OK;
     case YAML_SEQUENCE_START_EVENT:
     case YAML_MAPPING_START_EVENT:
         if (++shape->open > SKR_YAML_MAX_DEPTH + 1)
-            return refuse_event(event, line, too_deep, error);
+            return refuse_at(event->start_mark, line, too_deep, error);
         shape->nodes++;
         break;
     case YAML_SEQUENCE_END_EVENT:
@@ -347,7 +329,7 @@ check_event(struct shape *shape, const yaml_event_t *event, int *line,
     case YAML_DOCUMENT_END_EVENT: break;
     }
     if (shape->nodes > SKR_YAML_MAX_NODES)
-        return refuse_event(event, line, too_many, error);
+        return refuse_at(event->start_mark, line, too_many, error);
     return SKR_OK;
 }
 
