@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "store/messenger/messenger.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_BLOCKED = 100, MOST_REASON_BYTES = 200 };
@@ -165,17 +163,13 @@ read_name(const struct skr_config *config, const char *name,
 {
     const char *slash = strrchr(name, '/');
     char transport[128];
-    char *end = NULL;
-    errno = 0;
-    *row = strtoll(slash + 1, &end, 10);
-    if (end == slash + 1 || *end != '\0' || errno != 0 ||
+    if (!skr_text_number(slash + 1, INT64_MIN, INT64_MAX, row) ||
         (size_t)(slash - name) >= sizeof(transport))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "%.80s is no blocked head; those are named "
                         "TRANSPORT/ROW, as `skirnir failed show` lists them",
                         name);
-    memcpy(transport, name, (size_t)(slash - name));
-    transport[slash - name] = '\0';
+    snprintf(transport, sizeof(transport), "%.*s", (int)(slash - name), name);
     return skr_transport_choose_outbox(config, transport, true, outbox, error);
 }
 

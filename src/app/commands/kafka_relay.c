@@ -792,7 +792,8 @@ skr_command_kafka_relay(struct skr_app *app)
                        "ignored; /metrics has the numbers");
     if (code == SKR_OK)
         code = run_command(&relay, &errand, &error);
-    skr_kafka_relay_fini(&relay);
+    skr_config_free(relay.config);
+    skr_arena_fini(&relay.arena);
     if (code == SKR_OK)
         return SKR_EXIT_OK;
     if (relay.is_usage && !relay.is_missing)

@@ -43,6 +43,5 @@ SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_configure(struct skr_kafka_relay *relay, bool is_others,
                           bool warns, struct skr_config **config,
                           struct skr_error *error);
-void skr_kafka_relay_fini(struct skr_kafka_relay *relay);
 
 #endif

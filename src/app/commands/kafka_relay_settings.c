@@ -454,10 +454,3 @@ skr_kafka_relay_read(const struct skr_app *app, struct skr_kafka_relay *relay,
                                                       &relay->config, error)
                           : code;
 }
-
-void
-skr_kafka_relay_fini(struct skr_kafka_relay *relay)
-{
-    skr_config_free(relay->config);
-    skr_arena_fini(&relay->arena);
-}

@@ -178,17 +178,6 @@ skr_health_is_ready(const struct skr_health_entry *entry)
            (entry->role == SKR_ROLE_ACTIVE || entry->role == SKR_ROLE_STANDBY);
 }
 
-bool
-skr_health_are_ready(struct skr_health *health)
-{
-    struct skr_health_entry entries[SKR_HEALTH_MAX];
-    size_t count = skr_health_read(health, entries);
-    bool are_ready = true;
-    for (size_t i = 0; i < count; i++)
-        are_ready &= skr_health_is_ready(&entries[i]);
-    return are_ready;
-}
-
 const char *
 skr_health_text(const struct skr_health_entry *entry)
 {

@@ -84,8 +84,6 @@ size_t skr_health_read(struct skr_health *health,
 
 // Connected, and at work or ready to take over.
 bool skr_health_is_ready(const struct skr_health_entry *entry);
-// That all are.
-bool skr_health_are_ready(struct skr_health *health);
 const char *skr_health_text(const struct skr_health_entry *entry);
 
 #endif

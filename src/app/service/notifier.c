@@ -118,13 +118,24 @@ tell_alive(const struct skr_notifier *notifier)
         tell(notifier, "WATCHDOG=1");
 }
 
+static bool
+are_ready(struct skr_health *health)
+{
+    struct skr_health_entry entries[SKR_HEALTH_MAX];
+    size_t count = skr_health_read(health, entries);
+    bool are_all = true;
+    for (size_t i = 0; i < count; i++)
+        are_all &= skr_health_is_ready(&entries[i]);
+    return are_all;
+}
+
 // A server may be away for longer than a service manager waits by itself.
 static void
 tell_ready(struct skr_notifier *notifier, int64_t now_ms)
 {
     if (notifier->is_ready)
         return;
-    if (skr_health_are_ready(notifier->health)) {
+    if (are_ready(notifier->health)) {
         notifier->is_ready = tell(notifier, "READY=1");
     } else if (now_ms >= notifier->extend_ms) {
         notifier->extend_ms = now_ms + EXTEND_MS;
