@@ -4,6 +4,7 @@
 
 #include "app/admin/partitions.h"
 
+#include "app/console/terminal.h"
 #include "app/wiring/transports.h"
 #include "base/arena.h"
 #include "base/error.h"
@@ -102,10 +103,11 @@ skr_partition_stats_read(const struct skr_config *config,
 
 enum skr_code
 skr_blocked_print(const struct skr_partition_stats *stats,
-                  const struct skr_report *blocked, size_t width, FILE *out,
+                  const struct skr_report *blocked, FILE *out,
                   struct skr_error *error)
 {
-    enum skr_code code = skr_report_print(blocked, width, 0, out, error);
+    enum skr_code code =
+        skr_report_print(blocked, skr_terminal_width(stdout), 0, out, error);
     if (stats->has_more)
         fprintf(out, "\nOf %s there are more than these %zu.\n",
                 stats->transport, stats->blocked_count);

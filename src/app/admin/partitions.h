@@ -34,7 +34,7 @@ skr_partition_stats_read(const struct skr_config *config,
 // more.
 SKR_MUST_CHECK enum skr_code
 skr_blocked_print(const struct skr_partition_stats *stats,
-                  const struct skr_report *blocked, size_t width, FILE *out,
+                  const struct skr_report *blocked, FILE *out,
                   struct skr_error *error);
 
 // One line that names the command for partitions that are blocked; nothing

@@ -258,16 +258,17 @@ read_failed(struct skr_stats *stats, const struct skr_config *config)
 
 // None are named: all are meant.
 static bool
-is_named(const struct skr_config_transport *transport, const char *const *only,
-         size_t only_count)
+is_named(const struct skr_app *app,
+         const struct skr_config_transport *transport)
 {
-    return only_count == 0 ||
-           skr_text_is_among(transport->name, only, only_count);
+    const struct skr_arguments *arguments = app->arguments;
+    return arguments->positional_count == 0 ||
+           skr_text_is_among(transport->name, arguments->positional,
+                             arguments->positional_count);
 }
 
 enum skr_code
 skr_stats_read(const struct skr_app *app, const struct skr_config *config,
-               const char *const *only, size_t only_count,
                struct skr_stats *stats, struct skr_error *error)
 {
     *stats = (struct skr_stats){
@@ -276,8 +277,8 @@ skr_stats_read(const struct skr_app *app, const struct skr_config *config,
     if (stats->items == NULL)
         return skr_fail_memory(error);
     for (size_t i = 0; i < config->transport_count; i++)
-        if (is_named(&config->transports[i], only, only_count) &&
-            (only_count > 0 ||
+        if (is_named(app, &config->transports[i]) &&
+            (app->arguments->positional_count > 0 ||
              !skr_transport_is_failure(config, &config->transports[i])))
             stats->items[stats->count++].transport = &config->transports[i];
     for (size_t i = 0; i < stats->count; i++)
@@ -307,44 +308,6 @@ find_oldest(const struct skr_transport_stats *stats, int64_t *oldest_s)
     *oldest_s = age_s < 0 ? 0 : age_s;
     return is_table ? stats->counts.has_oldest
                     : stats->has_depth && stats->depth.has_oldest;
-}
-
-static struct skr_rate
-rate_of(struct skr_total before, struct skr_total after, int64_t elapsed_ms)
-{
-    uint64_t more = after.count > before.count ? after.count - before.count : 0;
-    return (struct skr_rate){before.is_known && after.is_known,
-                             (double)more * 1000 / (double)elapsed_ms};
-}
-
-static struct skr_total
-find_depth(const struct skr_transport_stats *stats)
-{
-    if (stats->has_depth && stats->depth.has_messages)
-        return (struct skr_total){true, stats->depth.messages};
-    return (struct skr_total){stats->has_counts &&
-                                  !stats->counts.depth_is_estimate,
-                              stats->counts.depth};
-}
-
-static void
-measure_one(struct skr_transport_stats *item,
-            const struct skr_transport_stats *before, int64_t elapsed_ms)
-{
-    struct skr_total depth = find_depth(item), earlier = find_depth(before);
-    item->in = rate_of(before->written, item->written, elapsed_ms);
-    item->out = rate_of(before->taken, item->taken, elapsed_ms);
-    item->net = rate_of(earlier, depth, elapsed_ms);
-    item->net.per_second -= rate_of(depth, earlier, elapsed_ms).per_second;
-}
-
-void
-skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
-                  int64_t elapsed_ms)
-{
-    for (size_t i = 0; i < stats->count && i < earlier->count && elapsed_ms > 0;
-         i++)
-        measure_one(&stats->items[i], &earlier->items[i], elapsed_ms);
 }
 
 void
@@ -458,35 +421,32 @@ add_unread(const struct search *search, struct skr_db *db, const char *queue,
 
 // Several transports may share a table, which is looked at once.
 static bool
-is_first_of_table(const struct skr_config *config, size_t which,
-                  const char *const *only, size_t only_count)
+is_first_of_table(const struct skr_app *app, const struct skr_config *config,
+                  size_t which)
 {
     const struct skr_config_transport *transport = &config->transports[which];
     if (transport->kind == SKR_TRANSPORT_OTHER || transport->database == NULL ||
-        transport->kafka_outbox != NULL ||
-        !is_named(transport, only, only_count))
+        transport->kafka_outbox != NULL || !is_named(app, transport))
         return false;
     for (size_t i = 0; i < which; i++) {
         const struct skr_config_transport *other = &config->transports[i];
         if (other->kind != SKR_TRANSPORT_OTHER &&
-            skr_config_share_table(other, transport) &&
-            is_named(other, only, only_count))
+            skr_config_share_table(other, transport) && is_named(app, other))
             return false;
     }
     return true;
 }
 
 void
-skr_unread_find(const struct skr_config *config, const char *const *only,
-                size_t only_count, struct skr_silent *silent,
-                struct skr_report *report)
+skr_unread_find(const struct skr_app *app, const struct skr_config *config,
+                struct skr_silent *silent, struct skr_report *report)
 {
     struct skr_error ignored;
     for (size_t i = 0; i < config->transport_count; i++) {
         struct search search = {.config = config,
                                 .transport = &config->transports[i]};
         struct skr_db *db = NULL;
-        if (!is_first_of_table(config, i, only, only_count) ||
+        if (!is_first_of_table(app, config, i) ||
             skr_transport_open_unless_silent(search.transport->database, silent,
                                              &db, &ignored) != SKR_OK)
             continue;
@@ -694,30 +654,62 @@ fill_oldest(const struct skr_transport_stats *stats, struct skr_report *report)
                      has_oldest ? oldest_s : 0);
 }
 
+struct rate {
+    bool is_known;
+    double per_second;
+};
+
+static struct rate
+rate_of(struct skr_total before, struct skr_total after, int64_t elapsed_ms)
+{
+    uint64_t more = after.count > before.count ? after.count - before.count : 0;
+    if (!before.is_known || !after.is_known)
+        return (struct rate){.is_known = false};
+    return (struct rate){true, (double)more * 1000 / (double)elapsed_ms};
+}
+
+static struct skr_total
+find_depth(const struct skr_transport_stats *stats)
+{
+    if (stats->has_depth && stats->depth.has_messages)
+        return (struct skr_total){true, stats->depth.messages};
+    return (struct skr_total){stats->has_counts &&
+                                  !stats->counts.depth_is_estimate,
+                              stats->counts.depth};
+}
+
 static void
-put_rate(struct skr_report *report, const char *name,
-         const struct skr_rate *rate)
+put_rate(struct skr_report *report, const char *name, const struct rate *rate)
 {
     double half = rate->per_second < 0 ? -0.5 : 0.5;
     skr_report_known(report, name, rate->is_known,
                      (int64_t)(rate->per_second + half));
 }
 
+// Where it is not known what came and what went, it may still be known by how
+// much it became more, or fewer: net is negative.
 static void
-fill_rates(const struct skr_transport_stats *stats, struct skr_report *report)
+fill_rates(const struct skr_transport_stats *stats,
+           const struct skr_transport_stats *before, int64_t elapsed_ms,
+           struct skr_report *report)
 {
-    if (stats->in.is_known && stats->out.is_known)
-        skr_report_show(report, "rates", "%.0f/%.0f", stats->in.per_second,
-                        stats->out.per_second);
-    else if (stats->in.is_known)
-        skr_report_show(report, "rates", "%.0f/-", stats->in.per_second);
-    else if (stats->net.is_known)
-        skr_report_show(report, "rates", "%+.0f", stats->net.per_second);
+    struct rate in = rate_of(before->written, stats->written, elapsed_ms);
+    struct rate out = rate_of(before->taken, stats->taken, elapsed_ms);
+    struct skr_total depth = find_depth(stats), earlier = find_depth(before);
+    struct rate net = rate_of(earlier, depth, elapsed_ms);
+    net.per_second -= rate_of(depth, earlier, elapsed_ms).per_second;
+    if (in.is_known && out.is_known)
+        skr_report_show(report, "rates", "%.0f/%.0f", in.per_second,
+                        out.per_second);
+    else if (in.is_known)
+        skr_report_show(report, "rates", "%.0f/-", in.per_second);
+    else if (net.is_known)
+        skr_report_show(report, "rates", "%+.0f", net.per_second);
     else
         skr_report_show(report, "rates", "-");
-    put_rate(report, "in_per_second", &stats->in);
-    put_rate(report, "out_per_second", &stats->out);
-    put_rate(report, "net_per_second", &stats->net);
+    put_rate(report, "in_per_second", &in);
+    put_rate(report, "out_per_second", &out);
+    put_rate(report, "net_per_second", &net);
 }
 
 static void
@@ -770,7 +762,9 @@ fill_workers(const struct skr_transport_stats *stats, struct skr_report *report)
 }
 
 static void
-fill_transport(struct skr_transport_stats *stats, struct skr_report *report)
+fill_transport(struct skr_transport_stats *stats,
+               const struct skr_transport_stats *before, int64_t elapsed_ms,
+               struct skr_report *report)
 {
     skr_report_add_row(report);
     skr_report_text(report, "transport", stats->transport->name);
@@ -786,7 +780,7 @@ fill_transport(struct skr_transport_stats *stats, struct skr_report *report)
     skr_report_number(report, "failed_is_estimate", stats->failed_is_estimate);
     fill_oldest(stats, report);
     fill_workers(stats, report);
-    fill_rates(stats, report);
+    fill_rates(stats, before, elapsed_ms, report);
     show_state(stats, report);
     skr_report_text(report, "error",
                     stats->trouble.code == SKR_OK ? NULL : stats->trouble.text);
@@ -801,8 +795,13 @@ skr_stats_report(struct skr_stats *stats, struct skr_report *report)
     bool are_counted = stats->failed_trouble.code == SKR_OK;
     *report = (struct skr_report){.columns = SKR_COLUMNS(columns)};
     skr_report_add_row(report);
+    static const struct skr_transport_stats none;
+    const struct skr_stats *before = stats->earlier;
     for (size_t i = 0; i < stats->count; i++)
-        fill_transport(&stats->items[i], &transports);
+        fill_transport(&stats->items[i],
+                       before != NULL && i < before->count ? &before->items[i]
+                                                           : &none,
+                       stats->elapsed_ms, &transports);
     skr_report_put(report, "transports", &transports);
     skr_report_put(report, "unread_queues", &stats->unread);
     skr_report_known(report, "failed", are_counted, (int64_t)stats->failed);

@@ -17,12 +17,6 @@ struct skr_total {
     uint64_t count;
 };
 
-// By skr_stats_measure().
-struct skr_rate {
-    bool is_known;
-    double per_second;
-};
-
 struct skr_transport_stats {
     const struct skr_config_transport *transport;
     // What could not be asked, and why; code SKR_OK: all of it could.
@@ -39,9 +33,6 @@ struct skr_transport_stats {
     struct skr_depth depth;
     struct skr_partition_stats partitions;  // of no transport: it has none
     struct skr_total written, taken;
-    // Where it is not known what came and what went, it may still be known by
-    // how much it became more, or fewer: net is negative.
-    struct skr_rate in, out, net;
 
     uint64_t retries;  // wait beside the failed messages
     bool has_failed;   // they could be counted
@@ -60,17 +51,17 @@ struct skr_stats {
     struct skr_error failed_trouble;
     struct skr_report unread;  // queues; empty, unless the caller fills it
     struct skr_silent silent;
+    // Another reading, so long before, since which rates are told; NULL: none.
+    const struct skr_stats *earlier;
+    int64_t elapsed_ms;
 };
 
 // Asks for everything. What cannot be reached is noted with its transport and
-// does not keep from asking the others. only: transports by name; none: all.
+// does not keep from asking the others. Of the transports that the arguments
+// name; none: of all.
 SKR_MUST_CHECK enum skr_code
 skr_stats_read(const struct skr_app *app, const struct skr_config *config,
-               const char *const *only, size_t only_count,
                struct skr_stats *stats, struct skr_error *error);
-// What came and went, a second, since an earlier reading of the same.
-void skr_stats_measure(struct skr_stats *stats, const struct skr_stats *earlier,
-                       int64_t elapsed_ms);
 void skr_stats_fini(struct skr_stats *stats);
 
 // One row: "transports", a list, and what is known of all of them. The reports
@@ -81,12 +72,11 @@ void skr_stats_report(struct skr_stats *stats, struct skr_report *report);
 // its transports reads, as after a typing error in an application's INSERT.
 extern const struct skr_columns skr_unread_columns;
 
-// Adds such queues in the tables of the transports that are named to a report
-// of these columns; none: of all. Cheap, whatever the size of the tables. A
-// table that cannot be asked is passed over: the worker of that table logs it.
-// silent: databases that are not asked, or NULL.
-void skr_unread_find(const struct skr_config *config, const char *const *only,
-                     size_t only_count, struct skr_silent *silent,
-                     struct skr_report *report);
+// Adds such queues in the tables of the transports that the arguments name to a
+// report of these columns; none: of all. Cheap, whatever the size of the
+// tables. A table that cannot be asked is passed over: the worker of that table
+// logs it. silent: databases that are not asked, or NULL.
+void skr_unread_find(const struct skr_app *app, const struct skr_config *config,
+                     struct skr_silent *silent, struct skr_report *report);
 
 #endif

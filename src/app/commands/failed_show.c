@@ -280,8 +280,7 @@ print_blocked(const struct skr_partition_stats *stats, bool is_first,
         printf("\nThese hold back their partitions; `skirnir failed retry` "
                "sends one once more, `skirnir partition skip` moves it to the "
                "failed messages.\n");
-    return skr_blocked_print(stats, &stats->blocked, skr_terminal_width(stdout),
-                             stdout, error);
+    return skr_blocked_print(stats, &stats->blocked, stdout, error);
 }
 
 // The blocked heads of all ordered outboxes: in the array that is begun, or as

@@ -48,8 +48,7 @@ tell_of_unread(const struct skr_report *unread, FILE *out)
 // Those that are furthest behind, which come first.
 static enum skr_code
 print_lags(const struct skr_transport_stats *stats,
-           const struct skr_report *lags, size_t width, FILE *out,
-           struct skr_error *error)
+           const struct skr_report *lags, FILE *out, struct skr_error *error)
 {
     size_t behind = 0, all = stats->depth.lag_count;
     while (behind < all && stats->depth.lags[behind].behind > 0)
@@ -58,41 +57,43 @@ print_lags(const struct skr_transport_stats *stats,
             stats->transport->name, behind, all, all == 1 ? "" : "s");
     if (behind == 0)
         return SKR_OK;
-    return skr_report_print(
-        lags, width, behind < MOST_LAGS ? behind : MOST_LAGS, out, error);
+    return skr_report_print(lags, skr_terminal_width(stdout),
+                            behind < MOST_LAGS ? behind : MOST_LAGS, out,
+                            error);
 }
 
 static enum skr_code
 print_partitions(const struct skr_partition_stats *stats,
-                 const struct skr_report *transports, size_t row, size_t width,
-                 FILE *out, struct skr_error *error)
+                 const struct skr_report *transports, size_t row, FILE *out,
+                 struct skr_error *error)
 {
     fprintf(out, "\n");
     enum skr_code code =
         skr_report_print(skr_report_find(transports, row, "partitions")->nested,
-                         width, 0, out, error);
+                         skr_terminal_width(stdout), 0, out, error);
     if (code != SKR_OK || stats->blocked_count == 0)
         return code;
     fprintf(out, "\n");
     return skr_blocked_print(
         stats, skr_report_find(transports, row, "blocked_partitions")->nested,
-        width, out, error);
+        out, error);
 }
 
 static enum skr_code
 print_tables(const struct skr_stats *stats, const struct skr_report *transports,
-             size_t width, FILE *out, struct skr_error *error)
+             FILE *out, struct skr_error *error)
 {
-    enum skr_code code = skr_report_print(transports, width, 0, out, error);
+    enum skr_code code =
+        skr_report_print(transports, skr_terminal_width(stdout), 0, out, error);
     for (size_t i = 0; i < stats->count && code == SKR_OK; i++) {
         const struct skr_transport_stats *item = &stats->items[i];
         const struct skr_report *lags =
             skr_report_find(transports, i, "lags")->nested;
         if (item->partitions.transport != NULL)
-            code = print_partitions(&item->partitions, transports, i, width,
-                                    out, error);
+            code =
+                print_partitions(&item->partitions, transports, i, out, error);
         else if (lags != NULL)
-            code = print_lags(item, lags, width, out, error);
+            code = print_lags(item, lags, out, error);
     }
     for (size_t i = 0; i < stats->count; i++)
         tell_of_php(&stats->items[i], out);
@@ -106,8 +107,7 @@ print_tables(const struct skr_stats *stats, const struct skr_report *transports,
 }
 
 static enum skr_code
-print_table(struct skr_stats *stats, size_t width, FILE *out,
-            struct skr_error *error)
+print_table(struct skr_stats *stats, FILE *out, struct skr_error *error)
 {
     struct skr_report report;
     enum skr_code code = SKR_OK;
@@ -117,7 +117,7 @@ print_table(struct skr_stats *stats, size_t width, FILE *out,
     } else {
         code = print_tables(stats,
                             skr_report_find(&report, 0, "transports")->nested,
-                            width, out, error);
+                            out, error);
         tell_of_unread(skr_report_find(&report, 0, "unread_queues")->nested,
                        out);
     }
@@ -186,22 +186,18 @@ static enum skr_code
 look(const struct skr_app *app, const struct skr_config *config,
      struct pictures *pictures, struct skr_error *error)
 {
-    const struct skr_arguments *arguments = app->arguments;
     int64_t before_ms = pictures->latest_ms;
     skr_stats_fini(&pictures->earlier);
     pictures->earlier = pictures->latest;
     pictures->latest = (struct skr_stats){.items = NULL};
     pictures->latest_ms = skr_clock_ms();
-    enum skr_code code =
-        skr_stats_read(app, config, arguments->positional,
-                       arguments->positional_count, &pictures->latest, error);
+    enum skr_code code = skr_stats_read(app, config, &pictures->latest, error);
     if (code == SKR_OK)
-        skr_unread_find(config, arguments->positional,
-                        arguments->positional_count, &pictures->latest.silent,
+        skr_unread_find(app, config, &pictures->latest.silent,
                         &pictures->latest.unread);
-    if (code == SKR_OK && before_ms > 0)
-        skr_stats_measure(&pictures->latest, &pictures->earlier,
-                          pictures->latest_ms - before_ms);
+    pictures->latest.elapsed_ms = pictures->latest_ms - before_ms;
+    if (before_ms > 0 && pictures->latest.elapsed_ms > 0)
+        pictures->latest.earlier = &pictures->earlier;
     return code;
 }
 
@@ -220,14 +216,14 @@ print_watched(const struct skr_app *app, const struct skr_config *config,
     skr_clock_timestamp(skr_clock_wall_us(), time);
     fprintf(out, "skirnir stats, %s UTC, every %lld s, %s\n\n", time,
             (long long)watch_interval_s(app->arguments), config->path);
-    return print_table(stats, skr_terminal_width(stdout), out, error);
+    return print_table(stats, out, error);
 }
 
 static enum skr_code
 draw_watched(const struct skr_app *app, const struct skr_config *config,
              struct skr_stats *stats, struct skr_error *error)
 {
-    size_t width = skr_terminal_width(stdout), size = 0;
+    size_t size = 0;
     char *text = NULL;
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
@@ -236,7 +232,7 @@ draw_watched(const struct skr_app *app, const struct skr_config *config,
     if (fclose(out) != 0 && code == SKR_OK)
         code = skr_fail_memory(error);
     if (code == SKR_OK)
-        skr_terminal_draw(text, width, skr_terminal_height(stdout), stdout);
+        skr_terminal_draw(text, stdout);
     free(text);
     return code;
 }
@@ -270,7 +266,7 @@ show(const struct skr_app *app, const struct skr_config *config,
         return draw_watched(app, config, stats, error);
     if (skr_arguments_has(app->arguments, "watch"))
         return print_watched(app, config, stats, stdout, error);
-    return print_table(stats, skr_terminal_width(stdout), stdout, error);
+    return print_table(stats, stdout, error);
 }
 
 static enum skr_code

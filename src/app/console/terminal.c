@@ -103,12 +103,6 @@ skr_terminal_width(FILE *out)
     return window_of(out).ws_col;
 }
 
-size_t
-skr_terminal_height(FILE *out)
-{
-    return window_of(out).ws_row;
-}
-
 static size_t
 count_lines(const char *text)
 {
@@ -121,8 +115,10 @@ count_lines(const char *text)
 // No line is ended but by the next one: the last may be the lowest that there
 // is, and an end would move all of them up.
 void
-skr_terminal_draw(const char *text, size_t width, size_t height, FILE *out)
+skr_terminal_draw(const char *text, FILE *out)
 {
+    const struct winsize window = window_of(out);
+    size_t width = window.ws_col, height = window.ws_row;
     size_t count = count_lines(text);
     size_t shown = count <= height ? count : height - 1;
     fputs("\033[H", out);

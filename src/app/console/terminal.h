@@ -11,7 +11,6 @@
 
 // Of the terminal that out is; 0: it is none.
 size_t skr_terminal_width(FILE *out);
-size_t skr_terminal_height(FILE *out);
 
 // Whether there are colours: never in a file or a pipe, where TERM is dumb, or
 // where NO_COLOR is set.
@@ -28,10 +27,9 @@ const char *skr_colour_end(bool is_wanted);
 size_t skr_terminal_length(const char *text);
 size_t skr_terminal_bytes(const char *text, size_t length);
 
-// Draws lines of text in the place of what a terminal of that size shows. What
-// does not fit is left out, and how many lines of it is said in the last one.
-void
-skr_terminal_draw(const char *text, size_t width, size_t height, FILE *out);
+// Draws lines of text in the place of what the terminal shows. What does not
+// fit is left out, and how many lines of it is said in the last one.
+void skr_terminal_draw(const char *text, FILE *out);
 
 // Prints text from outside so that it cannot steer a terminal; line breaks are
 // kept where it may have several lines.

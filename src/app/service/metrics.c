@@ -82,11 +82,9 @@ write_health(struct skr_health *health, struct skr_text *text)
 static void
 write_stats(const struct skr_metrics_options *options, struct skr_text *text)
 {
-    const struct skr_arguments *arguments = options->app->arguments;
     struct skr_stats stats;
     struct skr_report report;
-    if (skr_stats_read(options->app, options->config, arguments->positional,
-                       arguments->positional_count, &stats, NULL) != SKR_OK)
+    if (skr_stats_read(options->app, options->config, &stats, NULL) != SKR_OK)
         return;
     skr_stats_report(&stats, &report);
     if (options->app->aliases != NULL && !report.is_broken) {

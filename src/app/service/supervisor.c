@@ -303,11 +303,10 @@ static void
 search_unread(struct skr_cleaner *cleaner, const void *user)
 {
     const struct workers *workers = user;
-    const struct skr_arguments *arguments = workers->app->arguments;
     struct skr_report unread = {.columns = skr_unread_columns};
     (void)cleaner;
-    skr_unread_find(workers->metrics_options.config, arguments->positional,
-                    arguments->positional_count, NULL, &unread);
+    skr_unread_find(workers->app, workers->metrics_options.config, NULL,
+                    &unread);
     for (size_t i = 0; i < skr_report_rows(&unread) && !unread.is_broken; i++)
         skr_log(
             &workers->app->log, SKR_LOG_WARNING, "config.unread_queue",
