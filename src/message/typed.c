@@ -137,6 +137,8 @@ find_size_mistake(const struct skr_field *field)
     };
     enum skr_kind kind = field->kind;
     size_t size = field->size;
+    if ((unsigned)kind > SKR_KIND_OWN)
+        return "the description has an unknown kind";
     if (kind == SKR_KIND_STRUCT && field->type == NULL)
         return "the description has no type";
     if (kind == SKR_KIND_OWN && field->c_type == NULL)

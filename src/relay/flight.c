@@ -154,6 +154,7 @@ skr_flight_end(struct skr_flight *flight, struct skr_flight_batch *batch)
             skr_map_remove(&flight->newest, batch->rows[i].key);
     for (size_t i = 0; i < SKR_FLIGHT_BATCHES; i++)
         flight->batches[i].after &= ~(1U << (batch - flight->batches));
+    batch->phase = SKR_BATCH_SETTLING;
 }
 
 void

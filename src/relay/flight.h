@@ -105,7 +105,8 @@ bool skr_flight_open_if_fits(struct skr_flight *flight,
 SKR_MUST_CHECK enum skr_code
 skr_flight_note_order(struct skr_flight *flight, struct skr_flight_batch *batch,
                       struct skr_error *error);
-// It is finished: others need not wait for it.
+// It is finished: others need not wait for it, and it is SETTLING until it is
+// freed.
 void skr_flight_end(struct skr_flight *flight, struct skr_flight_batch *batch);
 // Its rows are gone, or left: it is free.
 void skr_flight_free(struct skr_flight_batch *batch);

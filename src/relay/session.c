@@ -299,7 +299,6 @@ settle_finished(struct skr_session *session)
             skr_dispatcher_close(dispatcher, batch, &session->wants_rescan);
         skr_flight_end(&dispatcher->flight, batch);
         if (is_decided || claims_rows(session)) {
-            batch->phase = SKR_BATCH_SETTLING;
             skr_settler_put(session->settler, &batch->job);
         } else {
             skr_source_release(session->source, &batch->job.batch);

@@ -163,7 +163,7 @@ test_a_tag_finds_its_row_and_no_later_one(void **state)
     // The same memory, and other rows.
     assert_ptr_equal(open_rows(flight, 3, 0), batch);
     assert_null(skr_flight_find(flight, tag));
-    batch->phase = SKR_BATCH_SETTLING;
+    skr_flight_end(flight, batch);
     assert_null(skr_flight_find(flight, skr_flight_tag(&batch->rows[0])));
 }
 
@@ -174,7 +174,7 @@ test_rows_that_are_read_ahead_take_no_room(void **state)
     struct skr_flight_batch *batch = open_rows(flight, 4, 300);
     struct skr_flight_batch *settling = open_rows(flight, 4, 300);
     struct skr_flight_batch *ahead = read_rows(flight, 3, 100);
-    settling->phase = SKR_BATCH_SETTLING;
+    skr_flight_end(flight, settling);
     assert_false(skr_flight_open_if_fits(flight, ahead));
     struct skr_room room = skr_flight_room(flight);
     assert_int_equal(room.rows, 2);

@@ -391,13 +391,15 @@ test_a_description_that_makes_no_sense_is_refused(void **state)
     struct moment value = {.at_us = 0};
     const struct skr_field good = moment_fields[0];
     struct skr_field outside = good, no_pointer = good, wrong_size = good,
-                     no_codec = good, no_type = good;
+                     no_codec = good, no_type = good, no_kind = good;
     outside.offset = sizeof(struct moment) - 4;
     no_pointer.presence = SKR_ABSENT_IF_NULL;
     wrong_size.size = 4;
     no_codec.kind = SKR_KIND_OWN;
     no_codec.c_type = "struct unheard_of";
     no_type.kind = SKR_KIND_STRUCT;
+    // As from headers of a later version.
+    no_kind.kind = SKR_KIND_OWN + 1;
     const struct {
         const struct skr_field *field;
         const char *text;
@@ -409,6 +411,7 @@ test_a_description_that_makes_no_sense_is_refused(void **state)
         {&wrong_size, "at: the description has another size than its type"},
         {&no_codec, "at: no codec writes struct unheard_of"},
         {&no_type, "at: the description has no type"},
+        {&no_kind, "at: the description has an unknown kind"},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(cases); i++) {
         struct skr_type type = {.c_type = "struct moment",
