@@ -272,6 +272,22 @@ def test_a_login_that_is_refused_ends_relay_and_consumer(world, mistake):
         assert "not-the-secret" not in ended.log()
 
 
+def test_a_broker_with_a_wrong_certificate_leaves_the_others_of_its_list(world):
+    """librdkafka begins with any of them, and most have another name here than
+    in the certificate."""
+    dsn = find_mistake("certificate of another name")[0]
+    port = worlds.need("SKR_KAFKA_TLS_PORT")
+    wrong = f"127.1:{port}"
+    others = [f"{name}:{port}" for name in (
+        "127.0.1", "0x7f.1", "0x7f.0.1", "0177.1", "0177.0.1", "127.0.0.1")]
+    assert wrong in dsn
+    world.insert(10)
+    world.set_config(broker=dsn.replace(wrong, ",".join([wrong, *others])))
+    world.relay()
+    world.consume()
+    world.expect_once(10)
+
+
 def test_a_login_that_is_refused_is_no_storm(world):
     """The more often it was refused, the longer is the wait before the next."""
     dsn = find_mistake("wrong password")[0]

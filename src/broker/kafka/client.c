@@ -277,15 +277,19 @@ on_log(const rd_kafka_t *handle, int level, const char *facility,
 }
 
 // The login was refused, or one side does not trust the other's certificate:
-// waiting mends neither. Only the text tells an alert of TLS from a connection
-// that broke.
+// waiting mends neither, once no broker is left that may be right. Only the
+// text tells an alert of TLS from a connection that broke.
 static bool
 is_refused(const struct kafka_client *client)
 {
-    return client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
-           client->trouble == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED ||
-           strstr(client->trouble_text, "certificate") != NULL ||
-           strstr(client->trouble_text, "unknown ca") != NULL;
+    const char *text = client->trouble_text;
+    const char *alert = strstr(text, "alert ");
+    return client->all_down_ms != 0 &&
+           (client->trouble == RD_KAFKA_RESP_ERR__AUTHENTICATION ||
+            client->trouble == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED ||
+            strstr(text, "certificate verify failed") != NULL ||
+            (alert != NULL && (strstr(alert, "certificate") != NULL ||
+                               strstr(alert, "unknown ca") != NULL)));
 }
 
 void
@@ -294,8 +298,10 @@ skr_kafka_client_note(struct kafka_client *client, rd_kafka_resp_err_t code,
 {
     if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) {
         // Why is what was said before.
+        if (client->all_down_ms == 0)
+            client->all_down_ms = skr_clock_ms();
         if (client->down_since_ms == 0)
-            client->down_since_ms = skr_clock_ms();
+            client->down_since_ms = client->all_down_ms;
         if (client->trouble != RD_KAFKA_RESP_ERR_NO_ERROR)
             return;
     }
@@ -315,6 +321,7 @@ void
 skr_kafka_client_note_answer(struct kafka_client *client)
 {
     client->down_since_ms = 0;
+    client->all_down_ms = 0;
     client->misses = 0;
     client->answered_ms = skr_clock_ms();
     client->trouble = RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -511,10 +518,9 @@ find_cure(rd_kafka_resp_err_t code, const char *text)
 static bool
 is_beyond_waiting(const struct kafka_client *client)
 {
-    if (is_refused(client) || client->trouble == RD_KAFKA_RESP_ERR__SSL)
-        return true;
-    return client->down_since_ms != 0 &&
-           skr_clock_ms() - client->down_since_ms > REASON_MS;
+    return client->all_down_ms != 0 &&
+           (is_refused(client) || client->trouble == RD_KAFKA_RESP_ERR__SSL ||
+            skr_clock_ms() - client->all_down_ms > REASON_MS);
 }
 
 // librdkafka begins with "sasl_ssl://host:1/bootstrap: ".

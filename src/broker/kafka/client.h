@@ -39,6 +39,7 @@ struct kafka_client {
     rd_kafka_resp_err_t trouble;
     char trouble_text[256];
     int64_t down_since_ms;
+    int64_t all_down_ms;  // since when each was tried in vain; 0: not so
     int64_t answered_ms;  // when one last did
     // When they were last asked for a sign of life, how often in vain, and how
     // long an answer to that may take.
