@@ -150,12 +150,6 @@ skr_consumer_connect_database(struct skr_consumer *consumer,
     return code;
 }
 
-static bool
-is_same_file(const struct skr_db *one, const struct skr_db *other)
-{
-    return one != NULL && one->file != 0 && one->file == other->file;
-}
-
 enum skr_code
 skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
                             struct skr_error *error)
@@ -171,8 +165,9 @@ skr_consumer_connect_failed(struct skr_consumer *consumer, struct skr_db **db,
         code = skr_db_open_or_create(
             options->failed_database, options->failed_database_url,
             consumer->extras.auto_setup, &consumer->dead_letters.db, error);
-        if (code == SKR_OK &&
-            is_same_file(consumer->db, consumer->dead_letters.db)) {
+        if (code == SKR_OK && consumer->db != NULL &&
+            consumer->dead_letters.db->file != 0 &&
+            consumer->dead_letters.db->file == consumer->db->file) {
             // Two connections to it would wait for each other's locks.
             options->failed_database = NULL;
             skr_consumer_drop_failed(consumer);

@@ -109,20 +109,14 @@ skr_job_end(struct skr_consumer *consumer, struct job *job, enum skr_end end)
         hold_back_partition(consumer, job);
 }
 
-static uint32_t
-next_random(struct skr_consumer *consumer)
-{
-    consumer->random = consumer->random * 1664525u + 1013904223u;
-    return consumer->random;
-}
-
 void
 skr_job_fail(struct skr_consumer *consumer, struct job *job, enum skr_end end,
              const struct attempt *attempt)
 {
     job->reason = attempt->reason;
     job->facts.verdict = attempt->verdict;
-    job->facts.random = next_random(consumer);
+    consumer->random = consumer->random * 1664525u + 1013904223u;
+    job->facts.random = consumer->random;
     skr_job_end(consumer, job, end);
     skr_job_tell_hooks(consumer, job);
     if (job->decision.disposition == SKR_DEAD_LETTER ||

@@ -17,6 +17,7 @@
 #include "message/envelope.h"
 #include "message/headers.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -64,12 +65,6 @@ is_word_start(char c)
 }
 
 static bool
-is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool
 is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
@@ -79,7 +74,7 @@ static size_t
 word_length(const char *at)
 {
     size_t length = 0;
-    while (is_word_start(at[length]) || is_digit(at[length]) ||
+    while (is_word_start(at[length]) || isdigit((unsigned char)at[length]) ||
            at[length] == '$')
         length++;
     return length;
@@ -214,7 +209,7 @@ read_colon(struct reader *reader)
     char next = reader->at[1];
     if (is_word_start(next))
         return read_parameter(reader);
-    if (is_digit(next))
+    if (isdigit((unsigned char)next))
         return refuse_parameter(reader, reader->at, 2);
     // Both of a pair, so that the second colon of x::text begins nothing.
     size_t length = next == ':' ? 2 : 1;
@@ -273,7 +268,7 @@ read_token(struct reader *reader)
         return SKR_OK;
     }
     // A number's letters and dollars belong to it: 0x1f is no word.
-    size_t length = is_digit(at[0]) ? word_length(at) : 1;
+    size_t length = isdigit((unsigned char)at[0]) ? word_length(at) : 1;
     skr_text_add(&reader->sql, at, length);
     reader->at += length;
     return SKR_OK;
