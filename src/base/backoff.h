@@ -15,8 +15,22 @@ struct skr_backoff {
 
 // The pause to make now: first_ms at first, then twice the last one, never more
 // than longest_ms.
-uint32_t skr_backoff_next(struct skr_backoff *backoff);
+static inline uint32_t
+skr_backoff_next(struct skr_backoff *backoff)
+{
+    uint64_t pause_ms = backoff->pause_ms == 0
+                            ? backoff->first_ms
+                            : (uint64_t)backoff->pause_ms * 2;
+    backoff->pause_ms = pause_ms < backoff->longest_ms ? (uint32_t)pause_ms
+                                                       : backoff->longest_ms;
+    return backoff->pause_ms;
+}
+
 // The next pause is the first one again.
-void skr_backoff_reset(struct skr_backoff *backoff);
+static inline void
+skr_backoff_reset(struct skr_backoff *backoff)
+{
+    backoff->pause_ms = 0;
+}
 
 #endif
