@@ -16,7 +16,6 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -37,28 +36,20 @@ skr_amqp_stream_wait(struct skr_amqp_stream *stream, bool to_write,
                      const struct skr_amqp_deadline *deadline,
                      struct skr_error *error)
 {
-    for (;;) {
-        int64_t left = deadline->at_ms - skr_clock_ms();
-        struct pollfd polled[] = {
-            {.fd = stream->fd,
-             .events = (short)(POLLIN | (to_write ? POLLOUT : 0))},
-            {.fd = deadline->wake_fd, .events = POLLIN},
-        };
-        int count = poll(polled, 2,
-                         left < 0         ? 0
-                         : left > INT_MAX ? INT_MAX
-                                          : (int)left);
-        if (count < 0 && errno != EINTR)
-            return fail_lost(stream, errno, error);
-        if (count > 0 && polled[1].revents != 0)
-            return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
-                            "stop was requested");
-        if (count > 0)
-            return SKR_OK;
-        if (left <= 0)
-            return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,
-                            "RabbitMQ at %s: no answer in time", stream->peer);
-    }
+    struct pollfd polled[] = {
+        {.fd = stream->fd,
+         .events = (short)(POLLIN | (to_write ? POLLOUT : 0))},
+        {.fd = deadline->wake_fd, .events = POLLIN},
+    };
+    int count = skr_clock_poll(polled, 2, deadline->at_ms - skr_clock_ms());
+    if (count < 0)
+        return fail_lost(stream, errno, error);
+    if (count == 0)
+        return skr_fail(error, SKR_TIMEOUT, SKR_TRY_AGAIN,
+                        "RabbitMQ at %s: no answer in time", stream->peer);
+    if (polled[1].revents != 0)
+        return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP, "stop was requested");
+    return SKR_OK;
 }
 
 static enum skr_code

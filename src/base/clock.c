@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -233,23 +232,27 @@ skr_time_parse(const char *text, int64_t *time_us)
     return true;
 }
 
+int
+skr_clock_poll(struct pollfd *files, size_t count, int64_t timeout_ms)
+{
+    int64_t end_ms = skr_clock_ms() + timeout_ms;
+    for (;;) {
+        int64_t left_ms = end_ms - skr_clock_ms();
+        if (left_ms < 0)
+            left_ms = 0;
+        int ready =
+            poll(files, count, left_ms > INT_MAX ? INT_MAX : (int)left_ms);
+        if (ready > 0 || (ready < 0 && errno != EINTR) ||
+            (ready == 0 && skr_clock_ms() >= end_ms))
+            return ready;
+    }
+}
+
 bool
 skr_clock_await(int fd, short events, int64_t timeout_ms)
 {
-    int64_t end = skr_clock_ms() + timeout_ms;
-    for (;;) {
-        int64_t left = end - skr_clock_ms();
-        if (left < 0)
-            left = 0;
-        struct pollfd awaited = {.fd = fd, .events = events};
-        int ready = poll(&awaited, 1, left > INT_MAX ? INT_MAX : (int)left);
-        if (ready > 0)
-            return true;
-        if (ready == 0 && skr_clock_ms() >= end)
-            return false;
-        if (ready < 0 && errno != EINTR)
-            return false;
-    }
+    struct pollfd awaited = {.fd = fd, .events = events};
+    return skr_clock_poll(&awaited, 1, timeout_ms) > 0;
 }
 
 bool

@@ -4,7 +4,9 @@
 #ifndef SKR_BASE_CLOCK_H
 #define SKR_BASE_CLOCK_H
 
+#include <poll.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -37,6 +39,8 @@ bool skr_time_format(int64_t time_us, char text[SKR_TIME_TEXT_SIZE]);
 // the second after it. False when it is no such time.
 bool skr_time_parse(const char *text, int64_t *time_us);
 
+// As poll(), but goes on after a signal; a time that is over counts as none.
+int skr_clock_poll(struct pollfd *files, size_t count, int64_t timeout_ms);
 // Waits until the file is ready for these events of poll(), or has failed
 // (true), or the time is over (false).
 bool skr_clock_await(int fd, short events, int64_t timeout_ms);

@@ -14,7 +14,6 @@
 #include "base/text.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -791,13 +790,12 @@ static bool
 wait_for_records(struct kafka_broker *broker, int64_t end_ms)
 {
     int64_t left_ms = next_due_ms(broker, end_ms) - skr_clock_ms();
-    if (left_ms < 0)
-        left_ms = 0;
     struct pollfd fds[] = {
         {.fd = broker->consumer.ready_fd, .events = POLLIN},
         {.fd = broker->base.wake_fd, .events = POLLIN},
     };
-    poll(fds, 2, left_ms < LONGEST_WAIT_MS ? (int)left_ms : LONGEST_WAIT_MS);
+    skr_clock_poll(fds, 2,
+                   left_ms < LONGEST_WAIT_MS ? left_ms : LONGEST_WAIT_MS);
     uint64_t signals;
     ssize_t unused = read(broker->consumer.ready_fd, &signals, sizeof(signals));
     (void)unused;  // it may be empty

@@ -16,9 +16,7 @@
 
 #include <errmsg.h>
 #include <errno.h>
-#include <limits.h>
 #include <mariadb_rpl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -631,9 +629,7 @@ skr_mysql_doorbell_await(struct skr_mysql_doorbell *bell, int wake_fd,
         {.fd = wake_fd, .events = POLLIN},
         {.fd = bell == NULL ? -1 : bell->fd, .events = POLLIN},
     };
-    if (timeout_ms < 0)
-        timeout_ms = 0;
-    int ready = poll(fds, 2, timeout_ms < INT_MAX ? (int)timeout_ms : INT_MAX);
+    int ready = skr_clock_poll(fds, 2, timeout_ms);
     if (ready > 0 && fds[0].revents != 0)
         return SKR_STOPPED;
     if (ready <= 0 || fds[1].revents == 0)

@@ -13,7 +13,6 @@
 #include "db/run.h"
 
 #include <libpq-events.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -509,7 +508,8 @@ connect_to_any(struct skr_pgsql *pgsql, const struct skr_url *url,
         code = read_limits(url, &limits, error);
     // libpq names the other files itself.
     if (code == SKR_OK)
-        code = skr_db_check_files(url, &(const char *){"sslcert"}, 1, error);
+        code = skr_db_check_files(url, (const char *const[]){"sslcert", NULL},
+                                  error);
     if (code != SKR_OK)
         return code;
     pgsql->timeout_ms = limits.timeout_ms;
@@ -688,7 +688,6 @@ pgsql_commit(struct skr_db *db, struct skr_error *error)
 
 static const char *const file_parameters[] = {"sslrootcert", "sslcert",
                                               "sslkey", NULL};
-static const struct skr_url_files files = {.parameters = file_parameters};
 
 const struct skr_db_ops skr_pgsql_db = {
     .scheme = "pgsql",
@@ -696,7 +695,7 @@ const struct skr_db_ops skr_pgsql_db = {
     .tx = &skr_pgsql_own_tx,
     .check_url = check_url,
     .exposure = find_exposure,
-    .files = &files,
+    .files = {.parameters = file_parameters},
     .open = pgsql_open,
     .close = pgsql_close,
     .begin = pgsql_begin,

@@ -16,7 +16,6 @@
 #include "base/text.h"
 
 #include <endian.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

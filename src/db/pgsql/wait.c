@@ -21,8 +21,6 @@
 #include "base/error.h"
 #include "db/run.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -254,24 +252,21 @@ sleep_and_hear(struct skr_pgsql *pgsql, int wake_fd, int64_t until_ms,
     if (code != SKR_OK || *notified)
         return code;
     for (;;) {
-        int64_t left = until_ms - skr_clock_ms();
         struct pollfd fds[] = {
             {.fd = wake_fd, .events = POLLIN},
             {.fd = PQsocket(pgsql->connection), .events = POLLIN},
         };
-        int ready = poll(fds, 2, left > 0 ? (int)left : 0);
-        if (ready < 0 && errno != EINTR)
+        int ready = skr_clock_poll(fds, 2, until_ms - skr_clock_ms());
+        if (ready < 0)
             return skr_fail(error, SKR_REFUSED, SKR_TRY_AGAIN,
                             "the sockets cannot be waited for");
-        if (ready > 0 && fds[0].revents != 0)
-            return SKR_STOPPED;
-        if (ready > 0) {
-            code = hear(pgsql, notified, error);
-            if (code != SKR_OK || *notified)
-                return code;
-        }
-        if (ready == 0 && left <= 0)
+        if (ready == 0)
             return SKR_OK;
+        if (fds[0].revents != 0)
+            return SKR_STOPPED;
+        code = hear(pgsql, notified, error);
+        if (code != SKR_OK || *notified)
+            return code;
     }
 }
 
