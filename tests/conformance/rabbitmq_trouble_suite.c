@@ -120,7 +120,7 @@ test_user_password_and_vhost_may_hold_any_character(void **state)
         fail_msg("%s", error.text);
     skr_broker_close(broker);
     broker = open_broker(world, "delay[x]=1&read_timeout=3&surprise=1");
-    assert_int_equal(count_events(world, "amqp.unknown_option"), 1);
+    assert_int_equal(count_events(world, "amqp.unknown_option"), 2);
     make_message(world, 0);
     world->results[0] = -1;
     assert_int_equal(
