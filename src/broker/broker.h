@@ -8,11 +8,11 @@
 #include "base/arena.h"
 #include "base/host.h"
 #include "base/log.h"
+#include "base/url.h"
 #include "message/headers.h"
 
 #include <stdbool.h>
 
-struct skr_url;
 struct skr_db_ops;
 struct skr_route;
 struct skr_topology_ops;
@@ -256,7 +256,7 @@ struct skr_broker_ops {
 
     skr_broker_check_url_fn *check_url;  // of a server, not of a table
     skr_exposure_fn *exposure;
-    const struct skr_url_files *files;
+    struct skr_url_files files;
     skr_broker_open_fn *open;
     skr_broker_close_fn *close;
     skr_broker_submit_fn *submit;

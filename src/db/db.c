@@ -50,16 +50,6 @@ skr_bind_id(const struct skr_id *id)
     return skr_bind_blob(id->bytes, sizeof(id->bytes));
 }
 
-enum skr_code
-skr_db_keep_number(const struct skr_value *columns, size_t count, void *user,
-                   struct skr_error *error)
-{
-    (void)count;
-    (void)error;
-    *(int64_t *)user = columns[0].kind == SKR_INTEGER ? columns[0].integer : 0;
-    return SKR_OK;
-}
-
 static enum skr_code
 open_url(const struct skr_db_ops *ops, const char *url, bool may_create,
          struct skr_db **db, struct skr_error *error)
@@ -122,14 +112,14 @@ skr_db_open_or_create(const struct skr_db_ops *ops, const char *url,
 
 enum skr_code
 skr_db_check_files(const struct skr_url *url, const char *const *parameters,
-                   size_t count, struct skr_error *error)
+                   struct skr_error *error)
 {
-    for (size_t i = 0; i < count; i++) {
-        const char *path = skr_url_find(url, parameters[i]);
+    for (; *parameters != NULL; parameters++) {
+        const char *path = skr_url_find(url, *parameters);
         if (path != NULL && access(path, R_OK) != 0)
             return skr_fail(error, SKR_INVALID, SKR_RECONNECT,
-                            "%s=%s in the DSN cannot be read: %s",
-                            parameters[i], path, strerror(errno));
+                            "%s=%s in the DSN cannot be read: %s", *parameters,
+                            path, strerror(errno));
     }
     return SKR_OK;
 }

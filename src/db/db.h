@@ -14,12 +14,12 @@
 #define SKR_DB_DB_H
 
 #include "base/host.h"
+#include "base/url.h"
 
 #include <skirnir/skirnir.h>
 #include <stdbool.h>
 
 struct skr_log;
-struct skr_url;
 struct skr_dialect;
 
 enum skr_value_kind { SKR_NULL, SKR_INTEGER, SKR_TEXT, SKR_BLOB };
@@ -245,7 +245,7 @@ struct skr_db_ops {
 
     skr_db_check_url_fn *check_url;
     skr_exposure_fn *exposure;
-    const struct skr_url_files *files;
+    struct skr_url_files files;
     skr_db_open_fn *open;
     skr_db_close_fn *close;
     skr_db_begin_fn *begin;
@@ -282,11 +282,12 @@ void skr_db_close(struct skr_db *db);
 SKR_MUST_CHECK enum skr_code
 skr_db_check_alive(struct skr_db *db, struct skr_error *error);
 
-// For drivers: refuses a file that a parameter names and that cannot be read.
-// Client libraries pass over it, or do not say which one it is.
+// For drivers: refuses a file that one of these parameters, ending with NULL,
+// names and that cannot be read. Client libraries pass over it, or do not say
+// which one it is.
 SKR_MUST_CHECK enum skr_code
 skr_db_check_files(const struct skr_url *url, const char *const *parameters,
-                   size_t count, struct skr_error *error);
+                   struct skr_error *error);
 
 // For drivers: a server was silent for longer than the timeout in the URL.
 // place is "" where the caller adds it.
@@ -337,9 +338,5 @@ SKR_MUST_CHECK enum skr_code
 skr_db_check_lock(struct skr_db *db, struct skr_error *error);
 // Harmless where none is held.
 void skr_db_unlock(struct skr_db *db);
-
-// For each_row: keeps the first column, a whole number, in the int64_t that
-// user points to; 0 where it is NULL.
-skr_row_fn skr_db_keep_number;
 
 #endif

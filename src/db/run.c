@@ -11,6 +11,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // What no text takes, so that the statement is refused.
@@ -42,11 +43,32 @@ skr_values(const char *kinds, ...)
     return *kinds == '\0' ? values : misbound;
 }
 
+// How many values a text takes. A quoted ? counts for nothing.
+static size_t
+count_parameters(const struct skr_dialect *dialect, const char *sql)
+{
+    size_t count = 0;
+    bool in_string = false;
+    for (const char *at = sql; *at != '\0'; at++) {
+        if (*at == '\'')
+            in_string = !in_string;
+        if (in_string)
+            continue;
+        if (!dialect->numbers_parameters) {
+            count += *at == '?';
+        } else if (*at == '$') {
+            size_t number = strtoul(at + 1, NULL, 10);
+            count = number > count ? number : count;
+        }
+    }
+    return count;
+}
+
 static enum skr_code
 bind(struct skr_tx tx, struct skr_statement *statement,
      const struct skr_values *values, struct skr_error *error)
 {
-    size_t wanted = skr_sql_parameter_count(tx.ops->dialect, statement->sql);
+    size_t wanted = count_parameters(tx.ops->dialect, statement->sql);
     if (values->count != wanted)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "values for %zu parameters are bound wrongly: %.200s",
@@ -143,12 +165,23 @@ skr_sql_ask_table(struct skr_tx tx, const char *sql_template, const char *table,
     return code;
 }
 
+// 0 where it is NULL.
+static enum skr_code
+keep_number(const struct skr_value *columns, size_t count, void *user,
+            struct skr_error *error)
+{
+    (void)count;
+    (void)error;
+    *(int64_t *)user = columns[0].kind == SKR_INTEGER ? columns[0].integer : 0;
+    return SKR_OK;
+}
+
 enum skr_code
 skr_sql_number(struct skr_tx tx, const char *sql, struct skr_values values,
                int64_t *number, struct skr_error *error)
 {
     *number = 0;
-    return skr_sql_each(tx, sql, values, skr_db_keep_number, number, error);
+    return skr_sql_each(tx, sql, values, keep_number, number, error);
 }
 
 enum skr_code

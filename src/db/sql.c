@@ -182,26 +182,6 @@ skr_sql_fill(const struct skr_dialect *dialect, struct skr_arena *arena,
 }
 
 size_t
-skr_sql_parameter_count(const struct skr_dialect *dialect, const char *sql)
-{
-    size_t count = 0;
-    bool in_string = false;
-    for (const char *at = sql; *at != '\0'; at++) {
-        if (*at == '\'')
-            in_string = !in_string;
-        if (in_string)
-            continue;
-        if (!dialect->numbers_parameters) {
-            count += *at == '?';
-        } else if (*at == '$') {
-            size_t number = strtoul(at + 1, NULL, 10);
-            count = number > count ? number : count;
-        }
-    }
-    return count;
-}
-
-size_t
 skr_sql_list_size(size_t count)
 {
     size_t size = 1;

@@ -173,10 +173,6 @@ char *skr_sql_fill(const struct skr_dialect *dialect, struct skr_arena *arena,
                    const char *template, const struct skr_word *words,
                    size_t word_count);
 
-// How many values a text takes that was filled. A quoted ? counts for nothing.
-size_t
-skr_sql_parameter_count(const struct skr_dialect *dialect, const char *sql);
-
 // Lists of ids are bound in statements of a few fixed lengths, so that few
 // texts are prepared: the text is for skr_sql_list_size(count) parameters, and
 // the caller repeats its last id to fill it.

@@ -79,6 +79,15 @@ read_id(struct skr_arena *arena, const char *broker_id,
     return code;
 }
 
+static const char *
+find_name(const struct skr_names *names, const char *class_name)
+{
+    for (size_t i = 0; names != NULL && i < names->count; i++)
+        if (strcmp(names->pairs[i].class_name, class_name) == 0)
+            return names->pairs[i].name;
+    return NULL;
+}
+
 // Other languages put their class, or a word of their own, into type; the
 // semantic name stands beside it in a stamp, in a header of ours, or in the
 // configuration.
@@ -97,7 +106,7 @@ translate_class(struct skr_arena *arena, const struct skr_names *names,
         name =
             skr_headers_find(headers->items, headers->count, SKR_HEADER_NAME);
     if (name == NULL)
-        name = skr_names_find_name(names, class_name);
+        name = find_name(names, class_name);
     envelope->class_name = class_name;
     if (name != NULL)
         envelope->message.name = name;
@@ -115,7 +124,7 @@ read_name(struct skr_arena *arena, const struct skr_names *names,
         return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "headers have no type; add \"type\":\"message.name\"");
     envelope->message.name = type;
-    if (skr_name_is_class(type) || skr_names_find_name(names, type) != NULL)
+    if (skr_name_is_class(type) || find_name(names, type) != NULL)
         return translate_class(arena, names, envelope, error);
     envelope->class_name =
         skr_headers_find(headers->items, headers->count, SKR_HEADER_CLASS);

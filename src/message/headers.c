@@ -68,25 +68,6 @@ skr_headers_is_reserved(const char *name)
     return skr_text_starts_with(name, SKR_HEADER_RESERVED);
 }
 
-enum skr_code
-skr_headers_drop_reserved(struct skr_arena *arena, struct skr_headers *headers,
-                          struct skr_error *error)
-{
-    size_t reserved = 0;
-    for (size_t i = 0; i < headers->count; i++)
-        reserved += skr_headers_is_reserved(headers->items[i].name);
-    if (reserved == 0)
-        return SKR_OK;
-    struct skr_headers left = {0};
-    for (size_t i = 0; i < headers->count; i++)
-        if (!skr_headers_is_reserved(headers->items[i].name) &&
-            !skr_headers_add(arena, &left, headers->items[i].name,
-                             headers->items[i].value))
-            return skr_fail_memory(error);
-    *headers = left;
-    return SKR_OK;
-}
-
 static bool
 has_zero(const char *text, size_t size)
 {

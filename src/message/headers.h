@@ -81,11 +81,6 @@ const char *skr_headers_find(const struct skr_header *headers, size_t count,
 
 // Whether the name begins with SKR_HEADER_RESERVED.
 bool skr_headers_is_reserved(const char *name);
-// Takes those out, into a list that borrows the texts of the others.
-SKR_MUST_CHECK enum skr_code
-skr_headers_drop_reserved(struct skr_arena *arena, struct skr_headers *headers,
-                          struct skr_error *error);
-
 // Adds a member of a JSON object, or replaces the header of its name. A value
 // that is no string becomes its JSON text. SKR_MALFORMED: a zero byte, or there
 // are too many.

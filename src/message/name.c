@@ -135,12 +135,3 @@ skr_names_find_class(const struct skr_names *names, const char *name)
             return names->pairs[i].class_name;
     return NULL;
 }
-
-const char *
-skr_names_find_name(const struct skr_names *names, const char *class_name)
-{
-    for (size_t i = 0; names != NULL && i < names->count; i++)
-        if (strcmp(names->pairs[i].class_name, class_name) == 0)
-            return names->pairs[i].name;
-    return NULL;
-}

@@ -45,7 +45,5 @@ struct skr_names {
 // NULL when unknown; names may be NULL.
 const char *
 skr_names_find_class(const struct skr_names *names, const char *name);
-const char *
-skr_names_find_name(const struct skr_names *names, const char *class_name);
 
 #endif

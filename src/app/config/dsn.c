@@ -80,10 +80,9 @@ place_files(const struct skr_config_transport *transport, struct skr_text *text)
     const struct skr_broker_ops *ops =
         skr_driver_find_broker(transport->scheme);
     char *url = skr_text_take(text);
-    if (url == NULL || transport->folder == NULL || ops == NULL ||
-        ops->files == NULL)
+    if (url == NULL || transport->folder == NULL || ops == NULL)
         return url;
-    char *placed = skr_url_place(url, ops->files, transport->folder);
+    char *placed = skr_url_place(url, &ops->files, transport->folder);
     free(url);
     return placed;
 }
@@ -253,7 +252,7 @@ place_database_files(struct skr_config_reader *reader,
     const struct skr_db_ops *ops = skr_driver_find_database(scheme);
     if (reader->folder == NULL || ops == NULL)
         return;
-    char *placed = skr_url_place(database->url, ops->files, reader->folder);
+    char *placed = skr_url_place(database->url, &ops->files, reader->folder);
     if (placed == NULL)
         reader->out_of_memory = true;
     else

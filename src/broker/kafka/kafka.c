@@ -436,7 +436,6 @@ static const char *const file_parameters[] = {
     "ssl.keystore.location",
     NULL,
 };
-static const struct skr_url_files files = {.parameters = file_parameters};
 
 const struct skr_broker_ops skr_kafka_broker = {
     .scheme = "kafka",
@@ -444,7 +443,7 @@ const struct skr_broker_ops skr_kafka_broker = {
     .has_topics = true,
     .check_url = kafka_check_url,
     .exposure = kafka_exposure,
-    .files = &files,
+    .files = {.parameters = file_parameters},
     .open = kafka_open,
     .close = kafka_close,
     .submit = skr_kafka_submit,

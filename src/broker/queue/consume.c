@@ -374,6 +374,27 @@ claim(struct queue_broker *broker, size_t capacity, struct skr_error *error)
     return SKR_OK;
 }
 
+// What tells how a row is to be read is of no use to the handler that gets the
+// message, and would change how it is read when it fails.
+static enum skr_code
+drop_reserved(struct skr_arena *arena, struct skr_headers *headers,
+              struct skr_error *error)
+{
+    size_t reserved = 0;
+    for (size_t i = 0; i < headers->count; i++)
+        reserved += skr_headers_is_reserved(headers->items[i].name);
+    if (reserved == 0)
+        return SKR_OK;
+    struct skr_headers left = {0};
+    for (size_t i = 0; i < headers->count; i++)
+        if (!skr_headers_is_reserved(headers->items[i].name) &&
+            !skr_headers_add(arena, &left, headers->items[i].name,
+                             headers->items[i].value))
+            return skr_fail_memory(error);
+    *headers = left;
+    return SKR_OK;
+}
+
 // What was derived stands in for the id that a broker would give.
 static enum skr_code
 fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
@@ -392,10 +413,8 @@ fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
         .redelivered = was_tried(item),
         .handle = index,
     };
-    // What tells how a row is to be read is of no use to the handler that gets
-    // the message, and would change how it is read when it fails.
-    enum skr_code code = skr_headers_drop_reserved(&broker->batch.arena,
-                                                   &incoming->headers, error);
+    enum skr_code code =
+        drop_reserved(&broker->batch.arena, &incoming->headers, error);
     if (item->state == SKR_DEAD)
         incoming->problem = item->reason;
     if (code != SKR_OK || !broker->derives_ids || !item->envelope.has_id)

@@ -435,13 +435,10 @@ queue_close(struct skr_broker *base)
     free(broker->name);
 }
 
-static const struct skr_url_files no_files = {.is_path = false};
-
 const struct skr_broker_ops skr_queue_broker = {
     .scheme = "queue",
     .size = sizeof(struct queue_broker),
     .exposure = skr_exposure_none,
-    .files = &no_files,
     .open = queue_open,
     .close = queue_close,
     .submit = queue_submit,

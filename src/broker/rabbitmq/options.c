@@ -471,10 +471,3 @@ skr_rabbit_options_read(const char *text, const struct skr_url *url,
                         "the vhost of the DSN is over %d bytes", UINT8_MAX);
     return code;
 }
-
-void
-skr_rabbit_options_fini(struct rabbit_options *options)
-{
-    skr_arena_fini(&options->arena);
-    *options = (struct rabbit_options){0};
-}

@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "broker/rabbitmq/topology.h"
 
-// All texts live in the arena.
+// All texts live in the arena, which is to be ended after an error, too.
 struct rabbit_options {
     struct skr_arena arena;
     struct skr_amqp_options connection;
@@ -33,6 +33,5 @@ skr_rabbit_options_read(const char *text, const struct skr_url *url,
                         bool auto_setup, const struct skr_log *log,
                         struct rabbit_options *options,
                         struct skr_error *error);
-void skr_rabbit_options_fini(struct rabbit_options *options);
 
 #endif

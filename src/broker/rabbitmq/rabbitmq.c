@@ -273,7 +273,7 @@ rabbit_close(struct skr_broker *base)
     skr_rabbit_consumer_fini(broker);
     skr_amqp_close(&broker->amqp, broker->failure.code == SKR_OK);
     skr_rabbit_publisher_fini(&broker->publisher);
-    skr_rabbit_options_fini(&broker->options);
+    skr_arena_fini(&broker->options.arena);
 }
 
 static struct skr_broker_status
@@ -292,7 +292,7 @@ rabbit_check_url(const char *text, const struct skr_url *url,
     struct rabbit_options options;
     enum skr_code code =
         skr_rabbit_options_read(text, url, false, log, &options, error);
-    skr_rabbit_options_fini(&options);
+    skr_arena_fini(&options.arena);
     return code;
 }
 
@@ -314,14 +314,13 @@ rabbit_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
 }
 
 static const char *const file_parameters[] = {"cacert", "cert", "key", NULL};
-static const struct skr_url_files files = {.parameters = file_parameters};
 
 const struct skr_broker_ops skr_rabbitmq_broker = {
     .scheme = "amqp",
     .size = sizeof(struct rabbit_broker),
     .check_url = rabbit_check_url,
     .exposure = rabbit_exposure,
-    .files = &files,
+    .files = {.parameters = file_parameters},
     .open = rabbit_open,
     .close = rabbit_close,
     .submit = skr_rabbit_submit,

@@ -56,6 +56,9 @@ static const char *const parameters[] = {
     "ssl_ca",      "ssl_cert",        "ssl_key",  "ssl_verify",   "wake",
     "wake_dsn",    "wake_ceiling",    "idle_poll"};
 
+static const char *const file_parameters[] = {"ssl_ca", "ssl_cert", "ssl_key",
+                                              NULL};
+
 static enum skr_code
 read_place(const struct skr_url *url, struct options *options,
            struct skr_error *error)
@@ -578,10 +581,9 @@ open_database(struct skr_db *db, const struct skr_url *url,
 {
     struct skr_mysql *mysql = (struct skr_mysql *)db;
     struct options options;
-    static const char *const files[] = {"ssl_ca", "ssl_cert", "ssl_key"};
     enum skr_code code = read_url(url, &options, error);
     if (code == SKR_OK)
-        code = skr_db_check_files(url, files, SKR_COUNT_OF(files), error);
+        code = skr_db_check_files(url, file_parameters, error);
     if (code != SKR_OK)
         return code;
     mysql->timeout_s = options.timeout_s;
@@ -614,10 +616,8 @@ check_url(const struct skr_url *url, struct skr_error *error)
 static enum skr_code
 exec(struct skr_mysql *mysql, const char *sql, struct skr_error *error)
 {
-    enum skr_code code = skr_mysql_take_in(mysql, error);
-    if (code != SKR_OK)
-        return code;
-    return skr_mysql_exec(mysql->connection, sql, NULL, error);
+    return skr_mysql_run(mysql->connection, mysql,
+                         &(struct skr_statement){.sql = sql}, error);
 }
 
 // MySQL ends no transaction that rests, but sessions that do, and ours rest for
@@ -809,17 +809,13 @@ commit(struct skr_db *db, struct skr_error *error)
     return code;
 }
 
-static const char *const file_parameters[] = {"ssl_ca", "ssl_cert", "ssl_key",
-                                              NULL};
-static const struct skr_url_files files = {.parameters = file_parameters};
-
 const struct skr_db_ops skr_mysql_db = {
     .scheme = "mysql",
     .size = sizeof(struct skr_mysql),
     .tx = &skr_mysql_own_tx,
     .check_url = check_url,
     .exposure = find_exposure,
-    .files = &files,
+    .files = {.parameters = file_parameters},
     .open = open_database,
     .close = close_database,
     .begin = begin,

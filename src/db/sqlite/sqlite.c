@@ -492,8 +492,6 @@ advise(struct skr_db *db, bool change, char advice[SKR_ADVICE_SIZE],
     return SKR_OK;
 }
 
-static const struct skr_url_files files = {.is_path = true};
-
 const struct skr_db_ops skr_sqlite_db = {
     .scheme = "sqlite",
     .is_file = true,
@@ -501,7 +499,7 @@ const struct skr_db_ops skr_sqlite_db = {
     .tx = &skr_sqlite_own_tx,
     .check_url = check_url,
     .exposure = skr_exposure_none,
-    .files = &files,
+    .files = {.is_path = true},
     .open = sqlite_open,
     .close = sqlite_close,
     .begin = sqlite_begin,
