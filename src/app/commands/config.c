@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
-// skirnir config check|show|keys
+// skirnir config check|show|keys: what a file says, and what handlers and
+// tables that it names would be refused for.
 
 #include "app/config/config.h"
 #include "app/app.h"
 #include "app/config/keys.h"
 #include "app/report/report.h"
-#include "app/wiring/handlers.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "db/sql.h"
+#include "inbox/child.h"
+#include "inbox/consumer.h"
+#include "inbox/sql_handler.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -92,6 +96,108 @@ check_transports(const struct skr_config *config, struct tally *tally)
     }
 }
 
+struct checking {
+    struct tally *tally;
+    const struct skr_config *config;
+    const struct skr_config_handler *handler;
+};
+
+static void
+report(const struct checking *checking, enum skr_config_severity severity,
+       const char *key, const char *text)
+{
+    struct skr_error shown;
+    skr_fail(&shown, SKR_OK, SKR_GIVE_UP, "handlers.%s.%s: %s",
+             checking->handler->message_name, key, text);
+    print_report(checking->tally, severity, checking->config->path,
+                 checking->handler->line, shown.text);
+}
+
+static void
+check_library(const struct checking *checking)
+{
+    const char *path = checking->handler->library;
+    struct skr_error error = {0};
+    if (strchr(path, '/') == NULL)
+        report(checking, SKR_CONFIG_WARNING, "library",
+               "a name without a slash is searched for among the system's "
+               "libraries when it is loaded, and was not looked into; write "
+               "its path");
+    else if (skr_library_look(path, checking->handler->function, &error) !=
+             SKR_OK)
+        report(checking, SKR_CONFIG_MISTAKE, "library", error.text);
+}
+
+static void
+check_sql(const struct checking *checking, struct skr_db *db)
+{
+    for (size_t i = 0; i < checking->handler->sql.count; i++) {
+        struct skr_error error = {0};
+        enum skr_code code = skr_sql_statement_check(
+            checking->handler->sql.items[i], skr_db_tx(db), &error);
+        // A table may be made later; what is no SQL stays so.
+        if (code != SKR_OK)
+            report(checking,
+                   code == SKR_INVALID ? SKR_CONFIG_MISTAKE
+                                       : SKR_CONFIG_WARNING,
+                   "sql", error.text);
+    }
+}
+
+static struct skr_db *
+open_database(const struct checking *checking)
+{
+    const struct skr_config_database *database =
+        checking->config->inbox_database;
+    struct skr_db *db = NULL;
+    struct skr_error error = {0};
+    enum skr_code code = skr_transport_open_database(database, &db, &error);
+    if (code == SKR_OK)
+        return db;
+    // One that is yet to be made is expected when a configuration is checked
+    // before setup.
+    if (code == SKR_MISSING)
+        return NULL;
+    skr_error_prefix(&error, "the database was not asked about it");
+    report(checking, SKR_CONFIG_WARNING, "sql", error.text);
+    return NULL;
+}
+
+// Reports what a consumer would refuse, and what the database says of SQL
+// without running it. Loads no library: no code of its file runs. A database
+// that cannot be asked is a warning, and one that is not made yet is nothing.
+static void
+check_handlers(const struct skr_config *config, struct tally *tally)
+{
+    struct checking checking = {.tally = tally, .config = config};
+    struct skr_db *db = NULL;
+    bool was_tried = false;
+    for (size_t i = 0; i < config->handler_count; i++) {
+        const struct skr_config_handler *handler = &config->handlers[i];
+        struct skr_error error = {0};
+        checking.handler = handler;
+        if (handler->library != NULL)
+            check_library(&checking);
+        if (handler->command.count > 0 &&
+            skr_process_check(handler->command.items[0], &error) != SKR_OK)
+            report(&checking, SKR_CONFIG_MISTAKE, "command", error.text);
+        for (size_t n = 0; n < handler->env.count; n++)
+            if (getenv(handler->env.items[n]) == NULL) {
+                skr_fail(&error, SKR_OK, SKR_GIVE_UP,
+                         "the environment variable %s is not set",
+                         handler->env.items[n]);
+                report(&checking, SKR_CONFIG_WARNING, "env", error.text);
+            }
+        if (handler->sql.count > 0 && !was_tried) {
+            db = open_database(&checking);
+            was_tried = true;
+        }
+        if (handler->sql.count > 0 && db != NULL)
+            check_sql(&checking, db);
+    }
+    skr_db_close(db);
+}
+
 static enum skr_exit
 check(struct skr_app *app)
 {
@@ -104,7 +210,7 @@ check(struct skr_app *app)
     if (code == SKR_NO_MEMORY)
         return skr_app_fail(app, &error);
     if (code == SKR_OK) {
-        skr_app_check_handlers(config, print_report, &tally);
+        check_handlers(config, &tally);
         check_transports(config, &tally);
     }
     if (code != SKR_OK || tally.mistakes > 0) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Consumers, a thread each: what stops one of them does not stop another, and
-// limits count for all together.
+// Consumers with their handlers, a thread each: what stops one of them does not
+// stop another, and limits count for all together.
 
 #include "app/app.h"
 #include "app/drivers.h"
 #include "app/service/supervisor.h"
-#include "app/wiring/handlers.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/url.h"
 #include "inbox/consumer.h"
+#include "store/messenger/messenger.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -134,6 +134,131 @@ is_over(void *user)
     return over;
 }
 
+static bool
+has_handler(const struct skr_config *config, const struct skr_name_pair *type)
+{
+    for (size_t i = 0; i < config->handler_count; i++)
+        if (skr_name_rank(config->handlers[i].message_name, type->name,
+                          type->class_name) > 0)
+            return true;
+    return false;
+}
+
+// A known type without a handler would fill the failed table: said before the
+// first message is taken.
+static enum skr_code
+require_handlers(const struct skr_config *config,
+                 const struct skr_config_transport *transport,
+                 struct skr_error *error)
+{
+    bool fails = transport->unhandled == SKR_UNHANDLED_FAIL;
+    if (transport->forward_to != NULL)
+        return SKR_OK;
+    for (size_t i = 0; i < config->message_type_count && fails; i++)
+        if (!has_handler(config, &config->message_types[i]))
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "message type %s has no handler; add handlers.%s, "
+                            "remove it from message_types, or set unhandled "
+                            "of transport %s",
+                            config->message_types[i].name,
+                            config->message_types[i].name, transport->name);
+    if (config->handler_count == 0)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "no handlers are configured; add for example "
+                        "handlers: {order.placed: {sql: 'INSERT ...'}}");
+    return SKR_OK;
+}
+
+// What the configuration is made of may be secret, and is no business of a
+// command that does not ask for it.
+static enum skr_code
+add_command(const struct skr_config *config,
+            const struct skr_config_handler *handler,
+            struct skr_consumer *consumer, struct skr_error *error)
+{
+    const char **withheld =
+        calloc(config->variable_count + 1, sizeof(*withheld));
+    if (withheld == NULL)
+        return skr_fail_memory(error);
+    for (size_t i = 0, count = 0; i < config->variable_count; i++)
+        if (!skr_text_is_among(config->variables[i], handler->env.items,
+                               handler->env.count))
+            withheld[count++] = config->variables[i];
+    enum skr_code code = skr_consumer_handle_command(
+        consumer, handler->message_name,
+        &(struct skr_handler_command){.words = handler->command.items,
+                                      .word_count = handler->command.count,
+                                      .withheld = withheld,
+                                      .timeout_ms = handler->timeout_s * 1000,
+                                      .recorder = handler->deduplicates},
+        error);
+    free(withheld);
+    return code;
+}
+
+static enum skr_code
+add_handler(const struct skr_config *config,
+            const struct skr_config_handler *handler,
+            struct skr_consumer *consumer, struct skr_error *error)
+{
+    const char *name = handler->message_name;
+    if (handler->library != NULL)
+        return skr_consumer_handle_library(consumer, name, handler->library,
+                                           handler->function,
+                                           handler->transaction, error);
+    if (handler->command.count > 0)
+        return add_command(config, handler, consumer, error);
+    return skr_consumer_handle_sql(consumer, name, handler->sql.items,
+                                   handler->sql.count, error);
+}
+
+static enum skr_code
+add_forward(const struct skr_config *config,
+            const struct skr_config_transport *transport,
+            struct skr_consumer *consumer, struct skr_error *error)
+{
+    const struct skr_config_transport *target = NULL;
+    const struct skr_db_ops *ops = NULL;
+    struct skr_arena arena = {0};
+    struct skr_forward forward = {.insert = NULL};
+    enum skr_code code = skr_config_find_transport(
+        config, transport->forward_to, &target, error);
+    if (code == SKR_OK)
+        code = skr_transport_database(target->database, &ops, error);
+    if (code == SKR_OK)
+        code = skr_messenger_insert_sql(ops->tx->dialect, &target->place,
+                                        &arena, &forward.insert, error);
+    if (code == SKR_OK)
+        code = skr_transport_table(config, target, &forward.queue, error);
+    if (code == SKR_OK) {
+        forward.makes_queue = target->auto_setup;
+        code = skr_consumer_forward(consumer, &forward, error);
+    }
+    skr_arena_fini(&arena);
+    return code;
+}
+
+// Those of the transport: all, or one that forwards. Loads libraries and finds
+// programs: an error names the handler.
+static enum skr_code
+add_handlers(const struct skr_config *config,
+             const struct skr_config_transport *transport,
+             struct skr_consumer *consumer, struct skr_error *error)
+{
+    if (transport->forward_to != NULL)
+        return add_forward(config, transport, consumer, error);
+    for (size_t i = 0; i < config->handler_count; i++) {
+        enum skr_code code =
+            add_handler(config, &config->handlers[i], consumer, error);
+        if (code != SKR_OK) {
+            skr_error_prefix(error, "handlers.%s",
+                             config->handlers[i].message_name);
+            return code;
+        }
+    }
+    return SKR_OK;
+}
+
 static enum skr_code
 extend_consumer(const struct skr_app *app, const struct skr_config *config,
                 const struct skr_config_transport *transport,
@@ -165,7 +290,7 @@ extend_consumer(const struct skr_app *app, const struct skr_config *config,
         .health_user = app->log.tell_user,
     };
     skr_consumer_extend(worker->consumer, &extras);
-    return skr_app_add_handlers(config, transport, worker->consumer, error);
+    return add_handlers(config, transport, worker->consumer, error);
 }
 
 static enum skr_code
@@ -213,7 +338,7 @@ open_worker(void *item, void *user, struct skr_error *error)
     if (code == SKR_OK)
         code = skr_transport_broker(transport, &unused, error);
     if (code == SKR_OK)
-        code = skr_app_require_handlers(config, transport, error);
+        code = require_handlers(config, transport, error);
     if (code == SKR_OK)
         code = skr_app_open_consumer(&app, config, transport, &worker->consumer,
                                      error);
