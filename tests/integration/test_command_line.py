@@ -221,7 +221,7 @@ def test_version_names_the_drivers(shop, arguments):
     (["setup", "--notify", "--no-notify"], "exclude each other"),
     (["kafka-relay", "migrat"], "'migrat': migrate, errored show"),
     (["kafka-relay", "errored", "list"], "'errored list': migrate, errored"),
-    (["kafka-relay", "errored", "show", "x"], "errored show [ID]"),
+    (["kafka-relay", "errored", "show", "x"], "'x' is no id of a row"),
     (["kafka-relay", "errored", "show", "--older-than=x"], "15m, 2h, 7d"),
     (["kafka-relay", "errored", "retry", "7", "--older-than=2h"],
      "ID and --older-than exclude each other"),
@@ -312,7 +312,11 @@ def test_port_that_is_none_is_named_as_it_was_given(shop, port):
      "--kafka-host, or KAFKA_HOST in the environment: HOST:PORT"),
     ("--kafka-options", "KAFKA_OPTIONS", "acks=1",
      "--kafka-options, or KAFKA_HOST and KAFKA_OPTIONS in the environment: "
-     "acks in the DSN cannot be set"),
+     "acks cannot be set"),
+    ("--kafka-options", "KAFKA_OPTIONS", "topcs=1", "did you mean topics?"),
+    ("--kafka-host", "KAFKA_HOST", "mq:9092\n",
+     "--kafka-host, or KAFKA_HOST in the environment: HOST:PORT"),
+    ("--db-host", "DB_HOST", "127.0.0.1\n", "a host alone"),
 ], ids=str)
 def test_a_setting_of_kafka_relay_is_named_as_it_was_given(
         shop, option, variable, value, said):
@@ -322,6 +326,7 @@ def test_a_setting_of_kafka_relay_is_named_as_it_was_given(
     assert result.returncode == 2
     assert said in result.stderr
     assert "DB_NAME.0" not in result.stderr
+    assert "DSN" not in result.stderr
     assert "KAFKA_HOST.0" not in result.stderr
     if variable is not None:
         result = shop.run("kafka-relay",
@@ -339,6 +344,38 @@ def test_a_database_that_is_not_there_is_not_waited_for(shop):
     assert result.stderr == \
         "skirnir kafka-relay: database none.db: there is no such file; " \
         "`skirnir kafka-relay migrate` makes it\n"
+
+
+def test_one_database_that_is_not_there_keeps_no_other_from_being_worked(shop):
+    settings = {"DB_DRIVER": "sqlite", "DB_NAME": "no/one.db,two.db"}
+    for words, said in [
+            (["migrate"], "table kafka_outbox in database two.db is made"),
+            (["errored", "show"], "database two.db has no errored rows"),
+            (["--cleanup", "--optimize"], "database two.db is optimized")]:
+        result = shop.run("kafka-relay", *words, environment=settings)
+        assert result.returncode == 1
+        assert said in result.stderr
+        assert "database no/one.db: " in result.stderr.splitlines()[-1]
+    assert result.stdout == "deleted 0 published outbox records\n"
+
+
+def test_what_is_asked_of_errored_rows_is_told_with_what_there_is(shop):
+    settings = {"DB_DRIVER": "sqlite", "DB_NAME": "k.db"}
+    shop.check("kafka-relay", "migrate", environment=settings)
+    shop.open("k").execute(
+        "INSERT INTO kafka_outbox (topic, payload_json, errored) "
+        "VALUES ('a', '{}', 1)")
+    result = shop.run("kafka-relay", "errored", "show", "--older-than=30d",
+                      environment=settings)
+    assert result.returncode == 0
+    assert result.stderr.endswith("has no errored rows that are that old\n")
+    for row, code, said in [("17", 1, "there is no errored row 17"),
+                            ("x", 2, "'x' is no id of a row")]:
+        result = shop.run("kafka-relay", "errored", "retry", row,
+                          environment=settings)
+        assert result.returncode == code
+        assert f"{said}; `skirnir kafka-relay errored show` lists them" \
+            in result.stderr
 
 
 SETTINGS = {"DB_DRIVER": "sqlite", "DB_NAME": "k.db",
@@ -363,7 +400,7 @@ def test_kafka_relay_says_what_it_takes_of_its_options(shop, options, told):
 def test_a_port_to_listen_on_has_its_range_named(shop, place):
     result = shop.run("kafka-relay", "--listen", place, environment=SETTINGS)
     assert result.returncode == 1
-    assert f"--listen {place}: HOST:PORT or :PORT is needed, with a port " \
+    assert f"HTTP_LISTEN, or --listen {place}: HOST:PORT or :PORT is needed, with a port " \
         "from 1 to 65535" in result.stderr
 
 
@@ -371,7 +408,7 @@ def test_each_port_of_a_list_of_brokers_is_checked(shop):
     result = shop.run("kafka-relay", "--listen=", environment={
         **SETTINGS, "KAFKA_HOST": "one:9092,two:99999"})
     assert result.returncode == 1
-    assert "the port of two in the DSN is not a number from 1 to 65535" \
+    assert "the port of two is not a number from 1 to 65535" \
         in result.stderr
 
 

@@ -240,17 +240,6 @@ move_in_transaction(struct move *move, int64_t id, struct skr_error *error)
     return code;
 }
 
-static enum skr_code
-try_move(struct move *move, int64_t id, struct skr_error *error)
-{
-    struct skr_db *db = move->source->db;
-    enum skr_code code = skr_db_begin(db, SKR_BEGIN_WRITE, error);
-    if (code != SKR_OK)
-        return code;
-    code = move_in_transaction(move, id, error);
-    return skr_db_end(db, code, error);
-}
-
 // Moves it there: one transaction where both are in one database. Else it is
 // stored there first and removed here second, so that a crash in between leaves
 // it in both places, with one id, and retrying it again does no harm.
@@ -265,7 +254,10 @@ move_back(struct skr_failed_session *session, struct skr_failed_source *source,
     if (code == SKR_OK) {
         // Other sessions that write the same rows at the same time.
         for (int tries = 0; tries < MOST_TRIES; tries++) {
-            code = try_move(&move, id, error);
+            code = skr_db_begin(source->db, SKR_BEGIN_WRITE, error);
+            if (code == SKR_OK)
+                code = skr_db_end(source->db,
+                                  move_in_transaction(&move, id, error), error);
             if (code != SKR_CONFLICT)
                 break;
         }

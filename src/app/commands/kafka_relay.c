@@ -93,6 +93,8 @@ open_once(const struct skr_config_database *database, bool creates,
     enum skr_code code = skr_transport_database(database, &ops, error);
     if (code == SKR_OK)
         code = skr_db_open_or_create(ops, database->url, creates, db, error);
+    if (code != SKR_OK)
+        skr_kafka_relay_leave_out_dsn(error);
     // The driver advises by the command that makes files from a configuration.
     if (code == SKR_MISSING && ops->is_file)
         return skr_fail(error, code, SKR_RECONNECT,
@@ -387,8 +389,8 @@ optimize(const char *table, struct skr_db *db, struct skr_error *error)
 }
 
 static enum skr_code
-clean(const struct skr_kafka_relay *relay, size_t index,
-      struct skr_error *error)
+clean(const struct skr_kafka_relay *relay,
+      const struct skr_config_transport *outbox, struct skr_error *error)
 {
     struct skr_progress progress;
     uint64_t removed = 0;
@@ -396,41 +398,12 @@ clean(const struct skr_kafka_relay *relay, size_t index,
     cleaning.dry_run = skr_arguments_has(&relay->arguments, "dry-run");
     skr_progress_begin(&progress, 0, 0);
     enum skr_code code = skr_cleaner_clean_transport(
-        relay->config, &relay->config->transports[index], &cleaning, &removed,
-        error);
+        relay->config, outbox, &cleaning, &removed, error);
     skr_progress_end(&progress);
     if (code == SKR_OK || removed > 0)
         printf("%s %llu published outbox records\n",
                cleaning.dry_run ? "would delete" : "deleted",
                (unsigned long long)removed);
-    return code;
-}
-
-static enum skr_code
-run_on(const struct skr_kafka_relay *relay, const struct skr_store *table,
-       size_t index, struct skr_error *error)
-{
-    const struct skr_arguments *arguments = &relay->arguments;
-    const struct skr_config_transport *outbox =
-        &relay->config->transports[index];
-    bool optimizes = skr_arguments_is_on(arguments, "optimize") &&
-                     !skr_arguments_has(arguments, "dry-run");
-    struct skr_db *db = NULL;
-    enum skr_code code = open_database(relay, index, false, &db, error);
-    // Asked first, as MariaDB says of a table that is not there that it was
-    // optimized.
-    if (code == SKR_OK)
-        code = table->admin->check(table, db, error);
-    if (code == SKR_OK && skr_arguments_is_on(arguments, "cleanup"))
-        code = clean(relay, index, error);
-    if (code == SKR_OK && optimizes)
-        code = optimize(outbox->place.table, db, error);
-    if (code == SKR_OK && optimizes)
-        fprintf(stderr, "table %s in database %s is optimized\n",
-                outbox->place.table, outbox->name);
-    if (code != SKR_OK)
-        skr_error_prefix(error, "database %s", outbox->name);
-    skr_db_close(db);
     return code;
 }
 
@@ -500,36 +473,6 @@ tell_sidecar(const char *text, const struct skr_url *url,
                     "SIDECAR_PROXY_URL");
 }
 
-// RUN_CLEANUP and RUN_OPTIMIZE, on every database; then the proxy beside the
-// job is told to quit, as it would run for ever.
-static enum skr_code
-run_jobs(const struct skr_kafka_relay *relay, struct skr_error *error)
-{
-    const char *sidecar =
-        skr_arguments_find(&relay->arguments, "sidecar-proxy-url");
-    const struct skr_config *config = relay->config;
-    struct skr_url url;
-    enum skr_code code = SKR_OK;
-    if (sidecar != NULL)
-        code = parse_sidecar(sidecar, &url, error);
-    if (code != SKR_OK)
-        return code;
-    struct skr_store *table = NULL;
-    code = skr_transport_table(config, &config->transports[0], &table, error);
-    for (size_t i = 0; i < config->database_count && code == SKR_OK; i++)
-        code = run_on(relay, table, i, error);
-    skr_store_free(table);
-    if (sidecar == NULL)
-        return code;
-    // It is told whatever became of the job, or it would run for ever.
-    struct skr_error untold = {0};
-    enum skr_code told = tell_sidecar(sidecar, &url, &untold);
-    skr_url_fini(&url);
-    if (code == SKR_OK && told != SKR_OK)
-        *error = untold;
-    return code == SKR_OK ? told : code;
-}
-
 struct errand {
     const struct skr_kafka_relay *relay;
     const struct chore *chore;
@@ -592,8 +535,10 @@ show_errored(struct errand *errand, struct skr_db *db, struct skr_error *error)
     uint64_t before = errand->found;
     enum skr_code code = skr_kafka_outbox_show(
         errand->table, db, &errand->wanted, list_row, errand, error);
+    bool is_old = errand->wanted.older_s > 0 || errand->wanted.before != NULL;
     if (code == SKR_OK && errand->found == before)
-        say_of_table(errand, "has no errored rows");
+        say_of_table(errand, is_old ? "has no errored rows that are that old"
+                                    : "has no errored rows");
     return code;
 }
 
@@ -656,7 +601,12 @@ read_errand(const struct skr_arguments *given, struct errand *errand,
             errand->chore = &chores[i];
     bool is_number = count < 3 || skr_text_number(words[2], 1, INT64_MAX,
                                                   &errand->wanted.id);
-    if (count > 0 && (errand->chore == NULL || !is_number))
+    if (errand->chore != NULL && !is_number)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "'%.60s' is no id of a row; `skirnir kafka-relay "
+                        "errored show` lists them",
+                        words[2]);
+    if (count > 0 && errand->chore == NULL)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "'%.40s%s%.40s': migrate, errored show [ID], errored "
                         "retry [ID] or errored remove [ID] is needed",
@@ -672,21 +622,78 @@ read_errand(const struct skr_arguments *given, struct errand *errand,
 }
 
 static enum skr_code
+tidy(struct errand *errand, struct skr_db *db, struct skr_error *error)
+{
+    const struct skr_arguments *arguments = &errand->relay->arguments;
+    bool optimizes = skr_arguments_is_on(arguments, "optimize") &&
+                     !skr_arguments_has(arguments, "dry-run");
+    // Asked first, as MariaDB says of a table that is not there that it was
+    // optimized.
+    enum skr_code code = errand->table->admin->check(errand->table, db, error);
+    if (code == SKR_OK && skr_arguments_is_on(arguments, "cleanup"))
+        code = clean(errand->relay, errand->outbox, error);
+    if (code == SKR_OK && optimizes)
+        code = optimize(errand->outbox->place.table, db, error);
+    if (code == SKR_OK && optimizes)
+        say_of_table(errand, "is optimized");
+    return code;
+}
+
+// One that fails does not keep the others from being worked.
+static enum skr_code
 work_on_each(struct errand *errand, work_fn *work, struct skr_error *error)
 {
-    const struct skr_config *config = errand->relay->config;
-    enum skr_code code = SKR_OK;
-    for (size_t i = 0; i < config->database_count && code == SKR_OK; i++) {
+    const struct skr_kafka_relay *relay = errand->relay;
+    enum skr_code failed = SKR_OK;
+    for (size_t i = 0;
+         i < relay->config->database_count && failed != SKR_STOPPED; i++) {
         struct skr_db *db = NULL;
-        errand->outbox = &config->transports[i];
-        code = open_database(errand->relay, i, work == migrate, &db, error);
+        struct skr_error reason = {0};
+        errand->outbox = &relay->config->transports[i];
+        enum skr_code code =
+            open_database(relay, i, work == migrate, &db, &reason);
         if (code == SKR_OK)
-            code = work(errand, db, error);
-        if (code != SKR_OK)
-            skr_error_prefix(error, "database %s", errand->outbox->name);
+            code = work(errand, db, &reason);
         skr_db_close(db);
+        if (code == SKR_OK)
+            continue;
+        if (failed != SKR_OK)
+            fprintf(stderr, "%s\n", error->text);
+        skr_error_prefix(&reason, "database %s", errand->outbox->name);
+        failed = skr_fail_with(error, &reason);
     }
-    return code;
+    return failed;
+}
+
+// RUN_CLEANUP and RUN_OPTIMIZE, on every database; then the proxy beside the
+// job is told to quit, as it would run for ever.
+static enum skr_code
+run_jobs(const struct skr_kafka_relay *relay, struct skr_error *error)
+{
+    const char *sidecar =
+        skr_arguments_find(&relay->arguments, "sidecar-proxy-url");
+    const struct skr_config *config = relay->config;
+    struct skr_url url;
+    enum skr_code code = SKR_OK;
+    if (sidecar != NULL)
+        code = parse_sidecar(sidecar, &url, error);
+    if (code != SKR_OK)
+        return code;
+    struct errand errand = {.relay = relay};
+    code = skr_transport_table(config, &config->transports[0], &errand.table,
+                               error);
+    if (code == SKR_OK)
+        code = work_on_each(&errand, tidy, error);
+    skr_store_free(errand.table);
+    if (sidecar == NULL)
+        return code;
+    // It is told whatever became of the job, or it would run for ever.
+    struct skr_error untold = {0};
+    enum skr_code told = tell_sidecar(sidecar, &url, &untold);
+    skr_url_fini(&url);
+    if (code == SKR_OK && told != SKR_OK)
+        *error = untold;
+    return code == SKR_OK ? told : code;
 }
 
 // Whether rows are to be removed: asks, unless there are none.

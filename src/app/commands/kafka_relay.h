@@ -33,6 +33,8 @@ struct skr_kafka_relay {
 SKR_MUST_CHECK enum skr_code
 skr_kafka_relay_read(const struct skr_app *app, struct skr_kafka_relay *relay,
                      struct skr_error *error);
+// No user of this command has written a DSN.
+void skr_kafka_relay_leave_out_dsn(struct skr_error *error);
 // The value of an option; NULL: it is not given, or empty.
 const char *
 skr_kafka_relay_find(const struct skr_arguments *given, const char *name);

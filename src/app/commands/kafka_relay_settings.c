@@ -45,6 +45,8 @@ find_driver(const struct skr_arguments *given)
     return driver == NULL ? NULL : skr_driver_find_database(driver);
 }
 
+#define BLANKS " \t\r\n"
+
 // A database that is a file needs no server.
 static enum skr_code
 check_servers(struct skr_kafka_relay *relay, struct skr_error *error)
@@ -65,13 +67,17 @@ check_servers(struct skr_kafka_relay *relay, struct skr_error *error)
     const char *brokers = skr_arguments_find(given, "kafka-host");
     // Of addresses in brackets and of lists a colon is a part.
     if ((strchr(host, ':') != NULL && strpbrk(host, "[,") == NULL) ||
-        strpbrk(host, "/?#@") != NULL)
+        strpbrk(host, "/?#@" BLANKS) != NULL)
         return refuse(relay, "db-host",
                       "a host alone, its port being --db-port,", error);
+    const char *login = brokers == NULL ? NULL : strrchr(brokers, '@');
+    const char *hosts = login == NULL ? brokers : login;
     if (brokers != NULL &&
-        strncmp(brokers + strcspn(brokers, ":"), "://", strlen("://")) == 0)
+        (strncmp(brokers + strcspn(brokers, ":"), "://", strlen("://")) == 0 ||
+         strcspn(hosts, BLANKS) < strcspn(hosts, "/?")))
         return refuse(relay, "kafka-host",
-                      "HOST:PORT, or several with commas, and no scheme,",
+                      "HOST:PORT, or several with commas, without a scheme and "
+                      "blanks,",
                       error);
     return SKR_OK;
 }
@@ -185,20 +191,6 @@ add_outbox(const struct skr_arguments *given, size_t index, bool is_others,
         skr_text_add_format(yaml, "    relay_to: KAFKA_HOST.%zu\n", index);
 }
 
-// Whether "name=value&..." has this name.
-static bool
-is_set(const char *options, const char *name)
-{
-    size_t size = strlen(name);
-    while (options != NULL) {
-        if (strncmp(options, name, size) == 0 && options[size] == '=')
-            return true;
-        options = strchr(options, '&');
-        options = options == NULL ? NULL : options + 1;
-    }
-    return false;
-}
-
 // What --kafka-options says wins, as it stands in the DSN.
 static void
 add_kafka(const struct skr_arguments *given, size_t index, bool is_others,
@@ -225,7 +217,7 @@ add_kafka(const struct skr_arguments *given, size_t index, bool is_others,
             ? "      verify: 0\n"
             : "");
     // Two names of one property, of which librdkafka takes the last.
-    if (!is_set(options, "compression.codec"))
+    if (options == NULL || strstr(options, "compression.codec=") == NULL)
         skr_text_add_format(yaml, "      compression.type: %s\n",
                             is_others ? "gzip" : "none");
     skr_text_add_string(yaml, "      partitioner: ");
@@ -245,8 +237,8 @@ add_metrics(const char *place, struct skr_text *yaml, struct skr_error *error)
         return SKR_OK;
     if (colon == NULL || !skr_text_number(colon + 1, 1, UINT16_MAX, &port))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "--listen %.60s: HOST:PORT or :PORT is needed, with a "
-                        "port from 1 to 65535",
+                        "HTTP_LISTEN, or --listen %.60s: HOST:PORT or :PORT is "
+                        "needed, with a port from 1 to 65535",
                         place);
     skr_text_add_format(yaml, "metrics:\n  port: %lld\n", (long long)port);
     return SKR_OK;
@@ -282,6 +274,16 @@ static const struct {
      "environment"},
 };
 
+void
+skr_kafka_relay_leave_out_dsn(struct skr_error *error)
+{
+    static const char *const words[] = {" in the DSN", " of the DSN"};
+    for (size_t i = 0; i < SKR_COUNT_OF(words); i++)
+        for (char *at; (at = strstr(error->text, words[i])) != NULL;)
+            memmove(at, at + strlen(words[i]),
+                    strlen(at + strlen(words[i])) + 1);
+}
+
 struct noted {
     const struct skr_log *log;     // for warnings; NULL: they are not wanted
     char last[SKR_EXPOSURE_SIZE];  // that was logged
@@ -304,6 +306,7 @@ note_mistake(struct noted *noted, const char *text)
                                  skr_arguments_has(flags, sources[i].other);
     }
     skr_fail(&noted->mistake, SKR_INVALID, SKR_GIVE_UP, "%s%s", named, text);
+    skr_kafka_relay_leave_out_dsn(&noted->mistake);
 }
 
 // The first mistake, without the line of a file that the user has not written.

@@ -44,7 +44,9 @@ fail_missing(const struct skr_errored_rows *rows, uint64_t found,
     if (rows->id == 0 || found > 0)
         return SKR_OK;
     return skr_fail(error, SKR_MISSING, SKR_GIVE_UP,
-                    "there is no errored row %lld", (long long)rows->id);
+                    "there is no errored row %lld; `skirnir kafka-relay "
+                    "errored show` lists them",
+                    (long long)rows->id);
 }
 
 static struct skr_values
