@@ -5,7 +5,6 @@
 #define SKR_APP_APP_H
 
 #include "app/config/config.h"
-#include "app/console/command.h"
 #include "app/console/options.h"
 #include "app/console/output.h"
 #include "base/log.h"

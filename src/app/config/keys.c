@@ -5,7 +5,6 @@
 
 #include "app/config/keys.h"
 #include "app/config/config.h"
-#include "base/nearest.h"
 #include "base/text.h"
 
 #include <stdio.h>
@@ -802,51 +801,4 @@ skr_config_find_child(const struct skr_config_key *parent, const char *name,
             return &keys[i];
     }
     return NULL;
-}
-
-static bool
-is_offered(const struct skr_config_key *parent,
-           const struct skr_config_key *key)
-{
-    return skr_config_is_child(parent, key) &&
-           !is_pattern(skr_config_key_name(key)) &&
-           key->type != SKR_TYPE_IGNORED && !key->unoffered;
-}
-
-// Whether a key beside the parent has this name.
-static bool
-is_known_outside(const struct skr_config_key *parent, const char *name)
-{
-    size_t outside = parent == NULL
-                         ? 0
-                         : (size_t)(skr_config_key_name(parent) - parent->path);
-    for (size_t i = 0; i < SKR_COUNT_OF(keys) && outside > 0; i++)
-        if (strncmp(keys[i].path, parent->path, outside) == 0 &&
-            strcmp(keys[i].path + outside, name) == 0)
-            return keys[i].type != SKR_TYPE_IGNORED;
-    return false;
-}
-
-void
-skr_config_suggest(const struct skr_config_key *parent, const char *name,
-                   char *text, size_t size)
-{
-    if (is_known_outside(parent, name)) {
-        snprintf(text, size, "it belongs beside '%s', not into it",
-                 skr_config_key_name(parent));
-        return;
-    }
-    struct skr_nearest nearest = {.name = name};
-    int used = snprintf(text, size, "known here:");
-    for (size_t i = 0; i < SKR_COUNT_OF(keys); i++) {
-        if (!is_offered(parent, &keys[i]))
-            continue;
-        const char *known = skr_config_key_name(&keys[i]);
-        skr_nearest_compare(&nearest, known, known);
-        if (used > 0 && (size_t)used < size)
-            used += snprintf(text + used, size - (size_t)used, "%s %s",
-                             text[used - 1] == ':' ? "" : ",", known);
-    }
-    if (nearest.meant != NULL)
-        snprintf(text, size, "did you mean '%s'?", nearest.meant);
 }

@@ -122,9 +122,4 @@ skr_config_find_option(const char *scheme, const char *name);
 // The last part of a key's path.
 const char *skr_config_key_name(const struct skr_config_key *key);
 
-// "did you mean 'delay'?", "known here: delay, max_delay" or "it belongs beside
-// 'options', not into it", for a name that is not a child of parent.
-void skr_config_suggest(const struct skr_config_key *parent, const char *name,
-                        char *text, size_t size);
-
 #endif

@@ -3,6 +3,7 @@
 #include "app/config/reader.h"
 
 #include "app/drivers.h"
+#include "base/nearest.h"
 #include "base/url.h"
 
 #include <stdlib.h>
@@ -78,6 +79,62 @@ note_ignored(struct skr_config_reader *reader,
                         dot == NULL ? place->path : dot + 1);
 }
 
+// Whether a key beside the parent has this name.
+static bool
+is_known_outside(const struct skr_config_key *parent, const char *name)
+{
+    size_t outside = parent == NULL
+                         ? 0
+                         : (size_t)(skr_config_key_name(parent) - parent->path);
+    size_t count = 0;
+    const struct skr_config_key *keys = skr_config_keys(&count);
+    for (size_t i = 0; i < count && outside > 0; i++)
+        if (strncmp(keys[i].path, parent->path, outside) == 0 &&
+            strcmp(keys[i].path + outside, name) == 0)
+            return keys[i].type != SKR_TYPE_IGNORED;
+    return false;
+}
+
+static bool
+is_offered(const struct skr_config_key *parent,
+           const struct skr_config_key *key)
+{
+    return skr_config_is_child(parent, key) &&
+           !skr_text_ends_with(key->path, "*") &&
+           key->type != SKR_TYPE_IGNORED && !key->unoffered;
+}
+
+// what: "key" or "parameter", with a name that is not a child of parent.
+static void
+refuse_unknown(struct skr_config_reader *reader,
+               const struct skr_config_place *place, const char *what,
+               const struct skr_config_key *parent, const char *name)
+{
+    char all[256];
+    int used = snprintf(all, sizeof(all), "known here:");
+    struct skr_nearest nearest = {.name = name};
+    size_t count = 0;
+    const struct skr_config_key *keys = skr_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_offered(parent, &keys[i]))
+            continue;
+        const char *known = skr_config_key_name(&keys[i]);
+        skr_nearest_compare(&nearest, known, known);
+        if (used > 0 && (size_t)used < sizeof(all))
+            used += snprintf(all + used, sizeof(all) - (size_t)used, "%s %s",
+                             all[used - 1] == ':' ? "" : ",", known);
+    }
+    if (is_known_outside(parent, name))
+        skr_config_mistake(reader, place,
+                           "unknown %s; it belongs beside '%s', not into it",
+                           what, skr_config_key_name(parent));
+    else if (nearest.meant != NULL)
+        skr_config_mistake(reader, place, "unknown %s; did you mean '%s'?",
+                           what, nearest.meant);
+    else
+        skr_config_mistake(reader, place, "unknown %s; %s", what, all);
+}
+
 static void
 read_entry(struct skr_config_reader *reader,
            const struct skr_config_place *parent,
@@ -88,10 +145,7 @@ read_entry(struct skr_config_reader *reader,
                         reader->transport->kind == SKR_TRANSPORT_OTHER;
     place.key = skr_config_find_child(parent->key, entry->key, other_driver);
     if (place.key == NULL) {
-        char suggestion[256];
-        skr_config_suggest(parent->key, entry->key, suggestion,
-                           sizeof(suggestion));
-        skr_config_mistake(reader, &place, "unknown key; %s", suggestion);
+        refuse_unknown(reader, &place, "key", parent->key, entry->key);
         return;
     }
     if (place.key->same_as != NULL)
@@ -372,10 +426,7 @@ read_parameter(struct skr_config_reader *reader,
                                  skr_config_excerpt(parameter->name, excerpt));
     place.key = skr_config_find_child(options, parameter->name, false);
     if (place.key == NULL || place.key->type == SKR_TYPE_MAP) {
-        char suggestion[256];
-        skr_config_suggest(options, parameter->name, suggestion,
-                           sizeof(suggestion));
-        skr_config_mistake(reader, &place, "unknown parameter; %s", suggestion);
+        refuse_unknown(reader, &place, "parameter", options, parameter->name);
         return;
     }
     if (place.key->type == SKR_TYPE_IGNORED) {

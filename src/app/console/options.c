@@ -4,7 +4,6 @@
 
 #include "app/console/options.h"
 
-#include "app/console/command.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/nearest.h"

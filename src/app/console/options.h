@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Command lines, described by tables: one description parses, checks and
-// explains.
+// Commands and their options, described by tables: one description parses,
+// checks and explains.
 
 #ifndef SKR_APP_CONSOLE_OPTIONS_H
 #define SKR_APP_CONSOLE_OPTIONS_H
@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct skr_command;
+struct skr_app;
+struct skr_config;
 
 // What a value has to be. It is checked while the command line is read, so
 // that a wrong one is wrong usage, whatever the command does with it.
@@ -44,6 +45,41 @@ struct skr_option {
     const char *ignored;
     // Of the environment, read where the option is not given; NULL: none.
     const char *variable;
+};
+
+// Documented in the manual; scripts rely on them.
+enum skr_exit {
+    SKR_EXIT_OK = 0,
+    SKR_EXIT_FAILURE = 1,  // it was tried and did not work
+    SKR_EXIT_USAGE = 2,    // the command line makes no sense
+    SKR_EXIT_CONFIG = 3,   // the configuration has a mistake
+    // A setting is missing, as kafka-outbox-relay says it.
+    SKR_EXIT_MISSING = 255,
+};
+
+typedef enum skr_exit skr_command_fn(struct skr_app *app);
+typedef enum skr_code
+skr_configured_fn(const struct skr_app *app, const struct skr_config *config,
+                  struct skr_error *error);
+
+struct skr_command {
+    const char *name;       // one word or two
+    const char *alias;      // Symfony's name for it; NULL: none
+    const char *arguments;  // "TRANSPORT"
+    size_t least_arguments;
+    size_t most_arguments;
+    const char *summary;               // one line
+    const char *help;                  // paragraphs, and examples
+    const struct skr_option *options;  // ends with a name of NULL
+    // As Go has it: one dash is as good as two before a whole name, so that
+    // several letters in a row are flags only.
+    bool takes_one_dash;
+    // It prints what it did, which is not said with -q. What was asked for is:
+    // --dry-run, --print-sql.
+    bool reports;
+    // One of them: all that it needs is its configuration, or it is for itself.
+    skr_configured_fn *work;
+    skr_command_fn *run;
 };
 
 enum { SKR_MAX_GIVEN = 64, SKR_MAX_POSITIONAL = 64 };
