@@ -83,26 +83,6 @@ log_missing(struct rabbit_broker *broker)
     }
 }
 
-// Queues that are there are consumed from, whatever may not be bound to them.
-static enum skr_code
-bind_all(struct rabbit_broker *broker, struct skr_error *error)
-{
-    const struct rabbit_topology *topology = &broker->options.topology;
-    bool is_new = false;
-    enum skr_code code = skr_rabbit_exchange_make(broker, &is_new, error);
-    bool is_made = is_new && code == SKR_OK;
-    for (size_t i = 0; i < topology->queue_count && code == SKR_OK; i++)
-        if (broker->consumer.subscriptions[i].state != RABBIT_MISSING)
-            code = skr_rabbit_queue_bind(broker, &topology->queues[i], error);
-    if (code != SKR_REFUSED)
-        return code;
-    skr_log(&broker->log, SKR_LOG_WARNING, "amqp.not_declared",
-            SKR_LOG_TEXT("reason", error->text));
-    if (is_made)
-        skr_rabbit_exchange_take_back(broker);
-    return SKR_OK;
-}
-
 // Makes, or looks for, the queues to consume from. SKR_MISSING: none is there.
 // Those that are missing beside others are logged.
 static enum skr_code
@@ -123,7 +103,7 @@ set_up_queues(struct rabbit_broker *broker, struct skr_error *error)
     }
     if (code == SKR_OK) {
         log_missing(broker);
-        code = bind_all(broker, &trouble);
+        code = skr_rabbit_consuming_bind(broker, &trouble);
     }
     return code == SKR_OK ? SKR_OK : skr_fail_with(error, &trouble);
 }

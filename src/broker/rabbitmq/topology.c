@@ -472,8 +472,9 @@ look_for(struct rabbit_broker *broker, enum skr_amqp_object object,
     return code;
 }
 
-void
-skr_rabbit_exchange_take_back(struct rabbit_broker *broker)
+// Deletes the exchange unless something is bound to it; it stays if that fails.
+static void
+take_back_exchange(struct rabbit_broker *broker)
 {
     struct skr_error ignored = {0};
     enum skr_code code = open_channel(broker, &ignored);
@@ -697,9 +698,9 @@ skr_rabbit_queue_bind(struct rabbit_broker *broker,
 }
 
 // An exchange that is there is left as it is: its type may be another's choice.
-enum skr_code
-skr_rabbit_exchange_make(struct rabbit_broker *broker, bool *is_new,
-                         struct skr_error *error)
+static enum skr_code
+make_exchange(struct rabbit_broker *broker, bool *is_new,
+              struct skr_error *error)
 {
     *is_new = false;
     if (!broker->options.auto_setup)
@@ -707,6 +708,24 @@ skr_rabbit_exchange_make(struct rabbit_broker *broker, bool *is_new,
     enum skr_code code = find_exchange(broker, is_new, error);
     broker->setup.is_unbound |= *is_new;
     return code == SKR_OK && *is_new ? declare_exchange(broker, error) : code;
+}
+
+enum skr_code
+skr_rabbit_consuming_bind(struct rabbit_broker *broker, struct skr_error *error)
+{
+    const struct rabbit_topology *topology = &broker->options.topology;
+    bool is_new = false;
+    enum skr_code code = make_exchange(broker, &is_new, error);
+    bool is_made = is_new && code == SKR_OK;
+    for (size_t i = 0; i < topology->queue_count && code == SKR_OK; i++)
+        if (broker->consumer.subscriptions[i].state != RABBIT_MISSING)
+            code = skr_rabbit_queue_bind(broker, &topology->queues[i], error);
+    if (code != SKR_REFUSED)
+        return code;
+    log_undeclared(broker, error);
+    if (is_made)
+        take_back_exchange(broker);
+    return SKR_OK;
 }
 
 // One whose type the DSN gives has to be of that type, which is asked once in
@@ -744,7 +763,7 @@ make_routes(struct rabbit_broker *broker, bool is_missing, size_t queues,
     for (size_t i = 0; i < queues && code == SKR_OK; i++)
         code = skr_rabbit_queue_bind(broker, &topology->queues[i], error);
     if (code == SKR_REFUSED && is_missing)
-        skr_rabbit_exchange_take_back(broker);
+        take_back_exchange(broker);
     return code;
 }
 

@@ -106,14 +106,14 @@ skr_rabbit_queue_make(struct rabbit_broker *broker,
                       const struct rabbit_queue *queue,
                       struct skr_error *error);
 SKR_MUST_CHECK enum skr_code
-skr_rabbit_exchange_make(struct rabbit_broker *broker, bool *is_new,
-                         struct skr_error *error);
-SKR_MUST_CHECK enum skr_code
 skr_rabbit_queue_bind(struct rabbit_broker *broker,
                       const struct rabbit_queue *queue,
                       struct skr_error *error);
-// Deletes the exchange unless something is bound to it; it stays if that fails.
-void skr_rabbit_exchange_take_back(struct rabbit_broker *broker);
+// The exchange, and what binds the queues that are there to it. Queues are
+// consumed from, whatever may not be bound to them.
+SKR_MUST_CHECK enum skr_code
+skr_rabbit_consuming_bind(struct rabbit_broker *broker,
+                          struct skr_error *error);
 
 // What the server said of a queue, with its place, the right that was needed
 // and the cure; the same of an exchange that is missing. error is both what was
