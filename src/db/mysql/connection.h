@@ -156,9 +156,6 @@ skr_mysql_exec_prepared(struct skr_mysql *mysql, const char *sql,
                         struct skr_error *error);
 // After the connection was closed: nothing is sent.
 void skr_mysql_cache_clear(struct skr_mysql_cache *cache);
-// Takes in what is still coming, so that another statement can run.
-SKR_MUST_CHECK enum skr_code
-skr_mysql_take_in(struct skr_mysql *mysql, struct skr_error *error);
 
 // wait.c
 skr_db_follow_fn skr_mysql_follow;

@@ -760,12 +760,10 @@ release_and_commit(struct skr_mysql *mysql, struct skr_error *error)
         enum skr_code code = exec(mysql, "RELEASE SAVEPOINT skr", error);
         return code == SKR_OK ? exec(mysql, "COMMIT", error) : code;
     }
-    enum skr_code code = skr_mysql_take_in(mysql, error);
-    if (code == SKR_OK)
-        code = skr_mysql_exec_prepared(mysql,
-                                       "BEGIN NOT ATOMIC RELEASE SAVEPOINT "
-                                       "skr; COMMIT; SAVEPOINT skr; END",
-                                       error);
+    enum skr_code code = skr_mysql_exec_prepared(
+        mysql,
+        "BEGIN NOT ATOMIC RELEASE SAVEPOINT skr; COMMIT; SAVEPOINT skr; END",
+        error);
     mysql->has_savepoint = code == SKR_OK;
     return code;
 }

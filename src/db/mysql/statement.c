@@ -347,8 +347,9 @@ save_rest(struct skr_mysql_rows *rows, struct skr_error *error)
     return code;
 }
 
-enum skr_code
-skr_mysql_take_in(struct skr_mysql *mysql, struct skr_error *error)
+// What is still coming, so that another statement can run.
+static enum skr_code
+take_in(struct skr_mysql *mysql, struct skr_error *error)
 {
     struct skr_mysql_rows *rows = mysql->coming;
     if (rows == NULL)
@@ -610,9 +611,12 @@ skr_mysql_exec_prepared(struct skr_mysql *mysql, const char *sql,
                         struct skr_error *error)
 {
     MYSQL_BIND none;
+    enum skr_code code = take_in(mysql, error);
     errno = 0;
-    return run_prepared(mysql, &(struct skr_statement){.sql = sql}, &none,
-                        error);
+    return code == SKR_OK
+               ? run_prepared(mysql, &(struct skr_statement){.sql = sql}, &none,
+                              error)
+               : code;
 }
 
 static enum skr_code
@@ -641,7 +645,7 @@ skr_mysql_run(MYSQL *connection, struct skr_mysql *own,
 {
     enum skr_code code = SKR_OK;
     if (own != NULL)
-        code = skr_mysql_take_in(own, error);
+        code = take_in(own, error);
     if (code == SKR_OK && own != NULL)
         code = check_size(own, statement, error);
     if (code != SKR_OK)
