@@ -68,8 +68,7 @@ skr_job_find_exhaustion(struct skr_consumer *consumer, struct job *job,
         skr_find_exhaustion(job->retry_count, &consumer->policy.retry);
     if (job->exhaustion == SKR_RETRIES_LEFT)
         return SKR_OK;
-    const char *stamp =
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_ERROR);
+    const char *stamp = skr_headers_get(headers, SKR_HEADER_ERROR);
     if (stamp == NULL)
         return SKR_OK;
     return skr_stamp_read(&consumer->batch.arena, stamp, "exceptionMessage",
@@ -107,8 +106,7 @@ static const char *
 find_record_key(const struct skr_headers *headers,
                 const struct skr_envelope *envelope)
 {
-    const char *key =
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_KAFKA_KEY);
+    const char *key = skr_headers_get(headers, SKR_HEADER_KAFKA_KEY);
     char id[SKR_ID_TEXT_SIZE] = "";
     if (envelope->has_id)
         skr_id_format(envelope->message.id, id);

@@ -65,7 +65,7 @@ read_id(struct skr_arena *arena, const char *broker_id,
                         "the MessageIdStamp header holds no id; "
                         "[{\"messageId\":\"<uuid>\"}] is needed");
     if (text == NULL)
-        text = skr_headers_find(headers->items, headers->count, SKR_HEADER_ID);
+        text = skr_headers_get(headers, SKR_HEADER_ID);
     if (text == NULL)
         text = broker_id;
     if (text == NULL)
@@ -103,8 +103,7 @@ translate_class(struct skr_arena *arena, const struct skr_names *names,
     if (code != SKR_OK)
         return code;
     if (name == NULL)
-        name =
-            skr_headers_find(headers->items, headers->count, SKR_HEADER_NAME);
+        name = skr_headers_get(headers, SKR_HEADER_NAME);
     if (name == NULL)
         name = find_name(names, class_name);
     envelope->class_name = class_name;
@@ -118,16 +117,14 @@ read_name(struct skr_arena *arena, const struct skr_names *names,
           struct skr_envelope *envelope, struct skr_error *error)
 {
     const struct skr_headers *headers = &envelope->headers;
-    const char *type =
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_TYPE);
+    const char *type = skr_headers_get(headers, SKR_HEADER_TYPE);
     if (type == NULL || type[0] == '\0')
         return skr_fail(error, SKR_MALFORMED, SKR_GIVE_UP,
                         "headers have no type; add \"type\":\"message.name\"");
     envelope->message.name = type;
     if (skr_name_is_class(type) || find_name(names, type) != NULL)
         return translate_class(arena, names, envelope, error);
-    envelope->class_name =
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_CLASS);
+    envelope->class_name = skr_headers_get(headers, SKR_HEADER_CLASS);
     if (envelope->class_name == NULL)
         envelope->class_name = skr_names_find_class(names, type);
     return SKR_OK;
@@ -167,8 +164,8 @@ skr_envelope_read(struct skr_arena *arena, const struct skr_headers *headers,
                           &read.message.partition_key, error);
     if (code != SKR_OK)
         return code;
-    const char *content_type = skr_headers_find(headers->items, headers->count,
-                                                SKR_HEADER_CONTENT_TYPE);
+    const char *content_type =
+        skr_headers_get(headers, SKR_HEADER_CONTENT_TYPE);
     read.message.content_type =
         content_type == NULL ? SKR_DEFAULT_CONTENT_TYPE : content_type;
     read.message.headers = headers->items;
@@ -240,8 +237,7 @@ add_id(struct skr_arena *arena, const struct skr_envelope *envelope,
         !skr_headers_add(arena, wire, id_header,
                          skr_stamp_write(arena, "messageId", id)))
         return false;
-    if (!envelope->has_unset_id &&
-        skr_headers_find(came->items, came->count, SKR_HEADER_ID) != NULL)
+    if (!envelope->has_unset_id && skr_headers_get(came, SKR_HEADER_ID) != NULL)
         return true;
     return skr_headers_add(arena, wire, SKR_HEADER_ID,
                            skr_arena_text(arena, id, strlen(id)));

@@ -14,12 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *
-find(const struct skr_headers *headers, const char *name)
-{
-    return skr_headers_find(headers->items, headers->count, name);
-}
-
 uint32_t
 skr_retry_delay_ms(const struct skr_retry_policy *policy, uint32_t retry,
                    uint32_t random)
@@ -127,7 +121,7 @@ static const char *
 find_class(const struct skr_headers *headers, const struct skr_names *names,
            const char *type)
 {
-    const char *class_name = find(headers, SKR_HEADER_CLASS);
+    const char *class_name = skr_headers_get(headers, SKR_HEADER_CLASS);
     if (class_name != NULL)
         return class_name;
     if (type == NULL)
@@ -141,7 +135,7 @@ skr_failure_mark_failed(struct skr_arena *arena, struct skr_headers *headers,
                         const struct skr_failure *failure, bool *readable,
                         struct skr_error *error)
 {
-    const char *type = find(headers, SKR_HEADER_TYPE);
+    const char *type = skr_headers_get(headers, SKR_HEADER_TYPE);
     const char *class_name = find_class(headers, names, type);
     bool ok = true;
     if (class_name != NULL && type != NULL && !skr_name_is_class(type))
@@ -190,7 +184,7 @@ read_stamps(struct skr_arena *arena, struct skr_failure_report *report,
         {SKR_HEADER_REDELIVERY, "retryCount", &retries},
     };
     for (size_t i = 0; i < SKR_COUNT_OF(wanted); i++) {
-        const char *stamp = find(&report->headers, wanted[i].stamp);
+        const char *stamp = skr_headers_get(&report->headers, wanted[i].stamp);
         enum skr_code code =
             stamp == NULL ? SKR_OK
                           : skr_stamp_read(arena, stamp, wanted[i].member,
@@ -216,9 +210,11 @@ read_message(struct skr_arena *arena, const struct skr_names *names,
                                            &envelope, NULL);
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
-    report->partition_key = find(&report->headers, SKR_HEADER_PARTITION);
-    report->name = code == SKR_OK ? envelope.message.name
-                                  : find(&report->headers, SKR_HEADER_TYPE);
+    report->partition_key =
+        skr_headers_get(&report->headers, SKR_HEADER_PARTITION);
+    report->name = code == SKR_OK
+                       ? envelope.message.name
+                       : skr_headers_get(&report->headers, SKR_HEADER_TYPE);
     if (code != SKR_OK)
         return SKR_OK;
     if (report->partition_key == NULL)
@@ -269,8 +265,8 @@ static enum skr_code
 write_raw(const struct skr_headers *headers, struct skr_text *json,
           struct skr_error *error)
 {
-    const char *raw = find(headers, SKR_HEADER_RAW);
-    const char *encoded = find(headers, SKR_HEADER_RAW_BASE64);
+    const char *raw = skr_headers_get(headers, SKR_HEADER_RAW);
+    const char *encoded = skr_headers_get(headers, SKR_HEADER_RAW_BASE64);
     if (raw != NULL) {
         skr_text_add_string(json, raw);
         return json->broken ? skr_fail_memory(error) : SKR_OK;
@@ -291,11 +287,11 @@ enum skr_code
 skr_failure_undo(struct skr_arena *arena, const struct skr_headers *headers,
                  struct skr_text *json, struct skr_error *error)
 {
-    if (find(headers, SKR_HEADER_RAW) != NULL ||
-        find(headers, SKR_HEADER_RAW_BASE64) != NULL)
+    if (skr_headers_get(headers, SKR_HEADER_RAW) != NULL ||
+        skr_headers_get(headers, SKR_HEADER_RAW_BASE64) != NULL)
         return write_raw(headers, json, error);
     struct skr_headers kept = {0};
-    const char *name = find(headers, SKR_HEADER_NAME);
+    const char *name = skr_headers_get(headers, SKR_HEADER_NAME);
     for (size_t i = 0; i < headers->count; i++) {
         const struct skr_header *header = &headers->items[i];
         if (tells_of_failure(header->name))

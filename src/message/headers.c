@@ -62,6 +62,12 @@ skr_headers_find(const struct skr_header *headers, size_t count,
     return NULL;
 }
 
+const char *
+skr_headers_get(const struct skr_headers *headers, const char *name)
+{
+    return skr_headers_find(headers->items, headers->count, name);
+}
+
 bool
 skr_headers_is_reserved(const char *name)
 {

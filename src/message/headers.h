@@ -78,6 +78,8 @@ skr_headers_copy(struct skr_arena *arena, const struct skr_headers *headers,
 // NULL when there is none. Names are compared as they are written.
 const char *skr_headers_find(const struct skr_header *headers, size_t count,
                              const char *name);
+const char *
+skr_headers_get(const struct skr_headers *headers, const char *name);
 
 // Whether the name begins with SKR_HEADER_RESERVED.
 bool skr_headers_is_reserved(const char *name);

@@ -96,13 +96,6 @@ first_two_words(struct skr_arena *arena, const char *name)
     return skr_arena_text(arena, name, length);
 }
 
-static const char *
-find_header(const struct skr_envelope *envelope, const char *name)
-{
-    return skr_headers_find(envelope->headers.items, envelope->headers.count,
-                            name);
-}
-
 // What a message's place is chosen by.
 struct choice {
     const struct skr_route_sender *sender;
@@ -132,10 +125,11 @@ find_exchange(const struct choice *choice, const char **exchange,
               struct skr_error *error)
 {
     const struct skr_envelope *envelope = choice->envelope;
-    *exchange = first_of(find_header(envelope, SKR_HEADER_EXCHANGE),
-                         choice->rule == NULL ? NULL : choice->rule->exchange,
-                         find_header(envelope, SKR_HEADER_TYPE_EXCHANGE),
-                         choice->sender->exchange);
+    *exchange =
+        first_of(skr_headers_get(&envelope->headers, SKR_HEADER_EXCHANGE),
+                 choice->rule == NULL ? NULL : choice->rule->exchange,
+                 skr_headers_get(&envelope->headers, SKR_HEADER_TYPE_EXCHANGE),
+                 choice->sender->exchange);
     return *exchange != NULL ? SKR_OK
                              : derive_place(choice, "exchange", "exchange.name",
                                             false, exchange, error);
@@ -150,9 +144,9 @@ find_record(const struct choice *choice, struct skr_route *route,
     const struct skr_message *message = &envelope->message;
     bool has_partition =
         message->partition_key != NULL && message->partition_key[0] != '\0';
-    route->topic = first_of(find_header(envelope, SKR_HEADER_TOPIC),
-                            rule == NULL ? NULL : rule->topic,
-                            choice->sender->topic, NULL);
+    route->topic = first_of(
+        skr_headers_get(&envelope->headers, SKR_HEADER_TOPIC),
+        rule == NULL ? NULL : rule->topic, choice->sender->topic, NULL);
     enum skr_code code =
         route->topic != NULL
             ? SKR_OK
@@ -162,7 +156,7 @@ find_record(const struct choice *choice, struct skr_route *route,
     if (code != SKR_OK)
         return code;
     route->exchange = route->topic;
-    route->key = first_of(find_header(envelope, SKR_HEADER_KEY),
+    route->key = first_of(skr_headers_get(&envelope->headers, SKR_HEADER_KEY),
                           rule == NULL ? NULL : rule->key,
                           has_partition ? message->partition_key : NULL, NULL);
     if (route->key == NULL) {
@@ -183,11 +177,11 @@ find_place(const struct choice *choice, struct skr_route *route,
         return SKR_OK;
     if (choice->sender->topics != SKR_TOPICS_NONE)
         return find_record(choice, route, error);
-    route->routing_key =
-        first_of(find_header(envelope, SKR_HEADER_ROUTING_KEY),
-                 choice->rule == NULL ? NULL : choice->rule->routing_key,
-                 find_header(envelope, SKR_HEADER_TYPE_ROUTING_KEY),
-                 choice->sender->routing_key);
+    route->routing_key = first_of(
+        skr_headers_get(&envelope->headers, SKR_HEADER_ROUTING_KEY),
+        choice->rule == NULL ? NULL : choice->rule->routing_key,
+        skr_headers_get(&envelope->headers, SKR_HEADER_TYPE_ROUTING_KEY),
+        choice->sender->routing_key);
     if (route->routing_key == NULL)
         route->routing_key = envelope->message.name;
     return find_exchange(choice, &route->exchange, error);

@@ -100,8 +100,7 @@ print_body(const struct skr_failed_found *found)
 {
     const struct skr_failed_row *row = found->row;
     const struct skr_headers *headers = &found->report->headers;
-    const char *encoding = skr_headers_find(headers->items, headers->count,
-                                            SKR_HEADER_BODY_ENCODING);
+    const char *encoding = skr_headers_get(headers, SKR_HEADER_BODY_ENCODING);
     bool is_base64 = encoding != NULL && strcmp(encoding, "base64") == 0;
     if (row->body == NULL)
         return;

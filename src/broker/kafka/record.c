@@ -65,8 +65,7 @@ static enum skr_code
 add_type(struct skr_arena *arena, const char *topic,
          struct skr_headers *headers, struct skr_error *error)
 {
-    if (skr_headers_find(headers->items, headers->count, SKR_HEADER_TYPE) !=
-        NULL)
+    if (skr_headers_get(headers, SKR_HEADER_TYPE) != NULL)
         return SKR_OK;
     const char *type = skr_arena_text(arena, topic, strlen(topic));
     return type != NULL &&

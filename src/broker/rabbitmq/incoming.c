@@ -260,8 +260,7 @@ add_missing(struct skr_arena *arena, struct skr_headers *headers,
             const char *name, struct skr_amqp_piece piece,
             struct skr_error *error)
 {
-    if (!is_text(piece) ||
-        skr_headers_find(headers->items, headers->count, name) != NULL)
+    if (!is_text(piece) || skr_headers_get(headers, name) != NULL)
         return SKR_OK;
     const char *value =
         skr_arena_text(arena, (const char *)piece.bytes, piece.size);
@@ -278,8 +277,7 @@ read_retry_count(struct skr_arena *arena, const char *queue,
                  struct skr_error *error)
 {
     const struct skr_headers *headers = &incoming->headers;
-    const char *stamp =
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_REDELIVERY);
+    const char *stamp = skr_headers_get(headers, SKR_HEADER_REDELIVERY);
     const char *text = NULL;
     int64_t count = 0;
     incoming->retry_count = skr_rabbit_rejections(table, queue);

@@ -163,7 +163,7 @@ copy_headers(struct skr_arena *arena, const struct skr_letter *letter,
     enum skr_code code =
         skr_headers_copy(arena, letter->headers, headers, error);
     if (code != SKR_OK || !letter->has_id || headers->count == 0 ||
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_ID) != NULL)
+        skr_headers_get(headers, SKR_HEADER_ID) != NULL)
         return code;
     char text[SKR_ID_TEXT_SIZE];
     skr_id_format(letter->id, text);

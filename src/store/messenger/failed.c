@@ -78,7 +78,7 @@ skr_messenger_list_added(const struct skr_messenger *messenger,
         .partition_key = message->partition_key,
         .failure = message->failure,
     };
-    const char *id = skr_headers_find(all->items, all->count, SKR_HEADER_ID);
+    const char *id = skr_headers_get(all, SKR_HEADER_ID);
     bool is_named = false;
     enum skr_code code = SKR_OK;
     if (id != NULL &&

@@ -177,8 +177,7 @@ static const char *
 find_blocked_reason(struct skr_batch *batch, const struct skr_batch_item *item)
 {
     const struct skr_headers *headers = &item->envelope.headers;
-    const char *stamp =
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_ERROR);
+    const char *stamp = skr_headers_get(headers, SKR_HEADER_ERROR);
     const char *text = NULL;
     if (stamp != NULL &&
         skr_stamp_read(&batch->arena, stamp, "exceptionMessage", &text, NULL) !=

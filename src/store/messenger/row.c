@@ -36,8 +36,7 @@ read_body(struct skr_arena *arena, struct skr_envelope *envelope,
 {
     struct skr_message *message = &envelope->message;
     const char *encoding =
-        skr_headers_find(envelope->headers.items, envelope->headers.count,
-                         SKR_HEADER_BODY_ENCODING);
+        skr_headers_get(&envelope->headers, SKR_HEADER_BODY_ENCODING);
     if (encoding == NULL) {
         if (skr_text_is_storable(message->body, message->body_size))
             return SKR_OK;

@@ -134,8 +134,7 @@ static enum skr_code
 keep_id(struct skr_arena *arena, const struct skr_envelope *envelope,
         struct skr_headers *headers, struct skr_error *error)
 {
-    if (!envelope->has_id ||
-        skr_headers_find(headers->items, headers->count, SKR_HEADER_ID) != NULL)
+    if (!envelope->has_id || skr_headers_get(headers, SKR_HEADER_ID) != NULL)
         return SKR_OK;
     char id[SKR_ID_TEXT_SIZE];
     skr_id_format(envelope->message.id, id);
