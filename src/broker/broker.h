@@ -224,8 +224,8 @@ struct skr_lag {
 };
 
 // What waits to be consumed by a transport; of a log, how far its consumers are
-// behind. Opened with `inspects`. NULL in a driver that cannot tell. The caller
-// ends it with skr_depth_fini(), also after an error.
+// behind. Opened with `inspects`. The caller ends it with skr_depth_fini(),
+// also after an error.
 struct skr_depth {
     // False: no consumer is known, and the transport need not have anything to
     // consume from: others may be published to by it.
@@ -249,12 +249,15 @@ typedef enum skr_code
 skr_broker_depth_fn(struct skr_broker *broker, struct skr_depth *depth,
                     struct skr_error *error);
 
+// NULL may be receive and settle in a driver that only publishes, depth in one
+// that cannot tell, subscription where has_topics is false, and topology: their
+// callers ask. Every driver has all the others.
 struct skr_broker_ops {
     const char *scheme;  // "amqp", "kafka", "queue"
     size_t size;         // of the driver's struct; allocated zeroed
     bool has_topics;     // a log: routes name topics and keys
 
-    skr_broker_check_url_fn *check_url;  // of a server, not of a table
+    skr_broker_check_url_fn *check_url;
     skr_exposure_fn *exposure;
     struct skr_url_files files;
     skr_broker_open_fn *open;
@@ -265,7 +268,7 @@ struct skr_broker_ops {
     skr_broker_settle_fn *settle;
     skr_broker_status_fn *status;
     skr_broker_depth_fn *depth;
-    skr_broker_subscription_fn *subscription;  // of a broker that has topics
+    skr_broker_subscription_fn *subscription;
     // What can be made on its server, see topology.h. NULL: nothing.
     const struct skr_topology_ops *topology;
 };

@@ -2,8 +2,10 @@
 // Reading a configuration: every key, every mistake.
 #include "app/config/yaml_tree.h"
 #include "app/drivers.h"
+#include "broker/broker.h"
 #include "config_cases.h"
 #include "config_helpers.h"
+#include "db/db.h"
 
 #include <time.h>
 
@@ -34,6 +36,42 @@ test_every_mistake_is_reported_with_line_and_key(void **state)
         assert_null(strstr(error.text, "hidden"));
         skr_text_fini(&reports);
         skr_config_free(config);
+    }
+}
+
+// Checking a configuration asks each driver that it names.
+static void
+test_every_driver_has_what_its_callers_do_not_ask_for(void **state)
+{
+    static const char *const databases[] = {"sqlite", "mysql", "pgsql"};
+    const struct skr_scheme *scheme;
+    (void)state;
+    for (size_t at = 0; (scheme = skr_driver_next_scheme(&at)) != NULL;) {
+        const struct skr_broker_ops *ops = skr_driver_find_broker(scheme->name);
+        if (ops == NULL)
+            continue;
+        assert_true(ops->scheme != NULL && ops->size > 0);
+        assert_true(ops->check_url != NULL && ops->exposure != NULL);
+        assert_non_null(ops->status);
+        assert_true(ops->open != NULL && ops->close != NULL);
+        assert_true(ops->submit != NULL && ops->results != NULL);
+        assert_true(ops->receive != NULL && ops->settle != NULL);
+        assert_int_equal(ops->has_topics, scheme->has_topics);
+        assert_int_equal(ops->subscription != NULL, scheme->has_topics);
+        assert_int_equal(ops->topology != NULL, scheme->has_exchanges);
+    }
+    for (size_t i = 0; i < SKR_COUNT_OF(databases); i++) {
+        const struct skr_db_ops *ops = skr_driver_find_database(databases[i]);
+        if (ops == NULL)
+            continue;
+        assert_true(ops->scheme != NULL && ops->size > 0);
+        assert_true(ops->tx != NULL && ops->locks != NULL);
+        assert_true(ops->check_url != NULL && ops->exposure != NULL);
+        assert_non_null(ops->wait);
+        assert_true(ops->open != NULL && ops->close != NULL);
+        assert_true(ops->begin != NULL && ops->commit != NULL);
+        assert_true(ops->rollback != NULL && ops->follow != NULL);
+        assert_true(ops->plan_by_index != NULL && ops->advise != NULL);
     }
 }
 
@@ -614,6 +652,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_mistake_is_reported_with_line_and_key),
+        TEST(every_driver_has_what_its_callers_do_not_ask_for),
         TEST(every_key_reaches_its_place),
         TEST(defaults_depend_on_the_scheme),
         TEST(a_symfony_project_loads_as_it_is),

@@ -121,6 +121,17 @@ attend(struct queue_broker *broker, struct skr_error *error)
 }
 
 static enum skr_code
+queue_check_url(const char *text, const struct skr_url *url,
+                const struct skr_log *log, struct skr_error *error)
+{
+    struct queue_broker unused;
+    (void)text;
+    (void)log;
+    return skr_url_read(url, options_of_url, SKR_COUNT_OF(options_of_url), NULL,
+                        &unused, error);
+}
+
+static enum skr_code
 queue_open(struct skr_broker *base, const struct skr_url *url,
            const struct skr_broker_options *options, struct skr_error *error)
 {
@@ -438,6 +449,7 @@ queue_close(struct skr_broker *base)
 const struct skr_broker_ops skr_queue_broker = {
     .scheme = "queue",
     .size = sizeof(struct queue_broker),
+    .check_url = queue_check_url,
     .exposure = skr_exposure_none,
     .open = queue_open,
     .close = queue_close,
