@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The ceiling of a relay on SQLite: the least that moves rows from an outbox
 // to a queue in another file without losing one. No headers are read, nothing
-// is checked, and nobody else is asked for.
+// is checked, and no other is asked for.
 //
 //     bench-ceiling-sqlite OUTBOX_FILE QUEUE_FILE
 

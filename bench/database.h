@@ -33,7 +33,7 @@ struct skr_bench_database_ops {
     bool counts_lock_waits;      // the number grows, it is not that of now
     const char *remember;        // id: the insert that finds duplicates
     const char *effect;          // id, body: the application's own insert
-    // The statements of this session so far; NULL: nobody counts them.
+    // The statements of this session so far; NULL: they are not counted.
     const char *own_statements;
 
     void *(*open)(const char *url);

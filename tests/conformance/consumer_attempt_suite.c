@@ -344,7 +344,7 @@ test_one_message_may_fail_in_two_places(void **state)
     assert_int_equal(failed_rows(world), 2);
 }
 
-// Whether a commit that nobody heard of was carried out shows only afterwards.
+// Whether a commit that had no answer was carried out shows only afterwards.
 static void
 test_an_unclear_commit_costs_and_doubles_nothing(void **state)
 {

@@ -239,7 +239,7 @@ test_beyond_its_limit_of_failures_a_handler_is_waited_for(void **state)
     assert_int_equal(fake->dropped, 0);
 }
 
-// What nobody understands could wait in no row, and a queue that counts drops
+// What is not understood could wait in no row, and a queue that counts drops
 // what it gets back too often.
 static void
 test_what_is_not_understood_fails_beyond_the_limit_too(void **state)

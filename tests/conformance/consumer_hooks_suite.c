@@ -190,7 +190,7 @@ test_what_a_hook_writes_lives_and_dies_with_the_message(void **state)
     struct skr_consumer_counts counts = finish(consumer);
     assert_int_equal(counts.handled, 9);
     assert_int_equal(counts.failed, 1);
-    // The shared transaction failed first, and counts for nobody.
+    // The shared transaction failed first, and counts for no message.
     assert_int_equal(world->chosen_calls, 2);
     assert_int_equal(recorder.errors, 1);
     assert_int_equal(skr_test_number(world->db, "SELECT COUNT(*) FROM effects "

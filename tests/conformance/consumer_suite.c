@@ -363,7 +363,7 @@ test_two_consumers_share_a_queue_without_doing_anything_twice(void **state)
     assert_int_equal(waiting(world), 0);
 }
 
-// On SQLite nobody can renew the lease then, and nobody can take it either.
+// On SQLite the lease cannot be renewed then, and cannot be taken either.
 static enum skr_verdict
 take_long(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
           struct skr_error *reason)

@@ -444,7 +444,7 @@ both_are_there(void *user)
 }
 
 // Each locks a row of its own first and then the other's. Where writers take
-// turns anyway nobody comes to meet, and nothing is in anyone's way.
+// turns anyway they do not meet, and nothing is in the way.
 static enum skr_verdict
 cross(const struct skr_delivery *delivery, struct skr_tx tx, void *user,
       struct skr_error *reason)

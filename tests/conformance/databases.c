@@ -448,7 +448,7 @@ mariadb_reads(struct skr_db *db)
     return skr_test_status(db, "Handler_read%");
 }
 
-// As root: with a binary log, MySQL lets nobody else make triggers.
+// As root: with a binary log, MySQL lets no other user make triggers.
 static void
 mariadb_refuse(struct skr_db *db, const char *table, const char *change,
                const char *rows)

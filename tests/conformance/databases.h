@@ -43,7 +43,7 @@ void skr_test_database_make(struct skr_test_database *database);
 void skr_test_database_remove(struct skr_test_database *database);
 
 struct skr_db *skr_test_connect(const struct skr_test_database *database);
-// One that waits for nobody's locks.
+// One that does not wait for locks.
 struct skr_db *
 skr_test_connect_impatient(const struct skr_test_database *database);
 

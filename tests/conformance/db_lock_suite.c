@@ -243,7 +243,7 @@ test_ways_to_share_a_lock_do_not_mix(void **state)
                 share_apart(*state, ways[i], ways[j]);
 }
 
-// Whoever asks who works a queue is told, in whatever way it is held.
+// A person who asks who works a queue is told, in whatever way it is held.
 static void
 test_a_holder_is_found_in_every_way_to_share(void **state)
 {
@@ -300,7 +300,7 @@ test_those_who_are_there_are_counted(void **state)
     assert_int_equal(count_attending(fixture->db, "workers-1"), 1);
     attend(second, "workers-1");
     assert_int_equal(count_attending(fixture->db, "workers-1"), 2);
-    // It keeps nobody out, and another name is another count.
+    // It keeps no connection out, and another name is another count.
     assert_int_equal(count_attending(fixture->db, "workers-2"), 0);
     assert_true(try_lock(first, "relay-1", 0));
     assert_int_equal(count_attending(fixture->db, "workers-1"), 2);

@@ -281,7 +281,7 @@ can_write(void *user)
            SKR_OK;
 }
 
-// The server cannot know that nobody will come to commit it.
+// The server cannot know that no client will commit it.
 static void
 expect_freed_soon(struct fixture *fixture, enum skr_begin mode)
 {

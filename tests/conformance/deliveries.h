@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is delivered by a broker of any kind, for tests. Whoever includes it
-// says how long that may take: DEADLINE_MS.
+// What is delivered by a broker of any kind, for tests. A suite that
+// includes it says how long that may take: DEADLINE_MS.
 
 #ifndef SKR_TEST_DELIVERIES_H
 #define SKR_TEST_DELIVERIES_H

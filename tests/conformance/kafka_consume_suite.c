@@ -137,7 +137,7 @@ test_a_gap_keeps_the_group_behind_it(void **state)
     skr_broker_close(broker);
 }
 
-// It would be passed by whoever went on behind it.
+// A consumer that went on behind it would pass it.
 static void
 test_what_finds_no_memory_ends_the_connection(void **state)
 {
@@ -192,7 +192,7 @@ check_delay(struct world *world, enum skr_settlement settlement,
             assert_false(seen[number]);
             seen[number] = true;
         }
-        // Whoever stops at the end of the queue waits for it.
+        // A consumer that stops at the end of the queue waits for it.
         assert_true(came || broker->ops->status(broker).has_deferred);
         settle(broker, incoming, count, SKR_SETTLE_ACK);
         total += count;

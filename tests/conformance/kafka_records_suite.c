@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a consumer is told of a record from a real Kafka, whoever produced it.
+// What a consumer is told of a record from a real Kafka, whatever produced it.
 #include "kafka_world.h"
 
 #include "support/memory_ceiling.h"

@@ -209,7 +209,7 @@ test_one_that_hangs_is_seldom_asked_and_ends_nothing(void **state)
     }
     assert_true(fixture->troubles > 0);
     assert_int_equal(fixture->recoveries, 0);
-    // Whoever has heard of the trouble hears that it is nobody's any more.
+    // A reader of the log who was told of the trouble is told of its end.
     skr_broker_close(fixture->broker);
     fixture->broker = NULL;
     assert_int_equal(fixture->given_up, 1);

@@ -167,7 +167,7 @@ test_without_a_route_the_topic_is_the_message_name_and_the_key_its_id(
     assert_memory_equal(world->records[0]->key, id, strlen(id));
 }
 
-// As a relay does: whoever waited behind one that was refused goes again once
+// As a relay does: what waited behind one that was refused goes again once
 // that is known.
 static void
 collect_all(struct world *world, struct skr_broker *broker, size_t count,
@@ -396,7 +396,7 @@ test_tls_and_logins_are_verified_and_mistakes_said_as_such(void **state)
     snprintf(url, sizeof(url), "kafka://127.1:%s?tls=1&cacert=%s/authority.pem",
              tls, certificates);
     expect_refusal(url, SKR_REFUSED, "TLS failed: check cacert");
-    // Whoever names an authority is not connected without it.
+    // A URL that names an authority is not connected without it.
     snprintf(url, sizeof(url), "kafka://%s?cacert=%s/authority.pem",
              world->brokers, certificates);
     expect_refusal(url, SKR_UNAVAILABLE, "TLS met a port without it");

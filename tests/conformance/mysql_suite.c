@@ -361,7 +361,7 @@ test_values_of_very_different_sizes_come_whole(void **state)
         .each_row = count_bytes,
         .user = &bytes,
     };
-    // It stops in the middle; what was left on the wire disturbs nobody.
+    // It stops in the middle; what was left on the wire disturbs no statement.
     for (int i = 0; i < 3; i++) {
         bytes = 0;
         assert_int_equal(skr_tx_run(skr_db_tx(fixture->db), &statement, NULL),
@@ -596,7 +596,7 @@ test_tls_knows_its_server(void **state)
         {"ssl_verify=0", SKR_OK, true},
         {"ssl=0", SKR_OK, false},
         {"serverVersion=8", SKR_OK, false},  // this very machine
-        // Nobody has signed it whom this machine, or the URL, trusts.
+        // It is not signed by one whom this machine, or the URL, trusts.
         {"ssl=1", SKR_REFUSED, false},
         {"ssl_ca=%s/stranger.pem", SKR_REFUSED, false},
         {"ssl_ca=%s/nothing.pem", SKR_INVALID, false},
@@ -776,7 +776,7 @@ make_outbox(struct skr_db *db)
     return table;
 }
 
-// All who come later wait behind whoever waits to alter a table.
+// All who come later wait behind a session that waits to alter a table.
 static void
 test_an_index_waits_for_a_table_in_use_for_a_second(void **state)
 {
@@ -952,7 +952,7 @@ test_bytes_in_a_statement_of_others_cost_an_answer_at_most(void **state)
     ask_oldest(fixture->db);
 }
 
-// InnoDB shows all who ask what it has shown before, as long as somebody asks
+// InnoDB shows all who ask what it has shown before, as long as one asks
 // every tenth of a second: a transaction that began since is not seen.
 static void
 test_what_was_shown_before_hides_no_transaction(void **state)

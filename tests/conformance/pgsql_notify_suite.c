@@ -107,7 +107,7 @@ test_an_insert_wakes_a_reader_that_sleeps(void **state)
     follow(world->db);
     assert_true(is_asleep(world->db, world->server, 10000));
     assert_woken_by(world->db, &(struct later){world->client, INSERT});
-    // Awake it is nobody's business to notify.
+    // While it is awake no writer notifies.
     assert_int_equal(skr_test_number(world->db, SLEEPERS), 0);
 }
 

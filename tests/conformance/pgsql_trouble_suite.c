@@ -86,7 +86,7 @@ test_certificates_are_verified(void **state)
                      SKR_UNAVAILABLE);
     assert_non_null(strstr(error.text, "0.0.0.0"));
     assert_non_null(strstr(error.text, "verify-full"));
-    // Nobody on this machine vouches for the tests' own authority.
+    // No authority of this machine vouches for the tests' own.
     snprintf(url, sizeof(url), "pgsql://postgres@0.0.0.0:%s/%s", world->port,
              world->name);
     assert_int_equal(skr_db_open(&skr_pgsql_db, url, &db, &error),
@@ -386,7 +386,7 @@ start_pooler(const struct world *world, const char *mode, struct pooler *pooler)
         print_message("%s is not installed\n", program);
         skip();
     }
-    // A port that nobody has at the moment.
+    // A port that is free at the moment.
     int port = 20000 + (int)(getpid() % 20000);
     char path[100];
     snprintf(path, sizeof(path), "%s/pgbouncer.ini", world->database.folder);
@@ -546,7 +546,7 @@ test_behind_a_pooler_of_transactions_no_lock_is_given(void **state)
     }
     struct skr_db *other = open_db(pooler.url);
     share_by_lease(db, other);
-    // Whoever gets the session next finds it as it was.
+    // The next client of the session finds it as it was.
     assert_int_equal(skr_test_number(other, "SELECT COUNT(*) FROM pg_settings "
                                             "WHERE name = 'enable_seqscan' "
                                             "AND setting = 'off'"),

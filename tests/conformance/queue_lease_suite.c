@@ -128,7 +128,7 @@ test_a_late_retry_says_so_and_a_late_ack_counts(void **state)
 }
 
 // The table was emptied meanwhile, and gives the ids once more: to rows that
-// nobody has handled.
+// were not handled.
 static void
 test_a_late_ack_does_not_hit_a_new_row_with_its_id(void **state)
 {
@@ -243,8 +243,8 @@ test_many_rows_that_cannot_be_claimed_hold_up_no_other(void **state)
     skr_broker_close(broker);
 }
 
-// As when it is larger than the server takes at once: nobody knows how often it
-// has killed its consumer.
+// As when it is larger than the server takes at once: it is not known how
+// often it has killed its consumer.
 static void
 test_a_row_whose_tries_cannot_be_counted_has_failed(void **state)
 {

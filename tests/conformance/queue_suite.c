@@ -109,7 +109,7 @@ test_an_expired_lease_comes_again_with_its_tries_raised(void **state)
     skr_broker_close(broker);
 }
 
-// Whoever dies over a message must not drag others into the failed table.
+// A consumer that dies over a message must not drag others along with it.
 static void
 test_what_was_tried_before_comes_alone(void **state)
 {

@@ -31,7 +31,7 @@ test_what_is_waiting_comes_together_and_in_order(void **state)
     await_count(world, world->queue, 0);
 }
 
-// Nobody waits, and a message that was there before is found all the same.
+// No consumer waits, and a message that was there before is found all the same.
 static void
 test_a_glance_finds_what_is_there(void **state)
 {
@@ -169,7 +169,7 @@ test_headers_of_every_kind_become_text(void **state)
     skr_broker_close(broker);
 }
 
-// They tell how rows are read, and whoever publishes could set them.
+// They tell how rows are read, and a publisher could set them.
 static void
 test_reserved_headers_are_dropped(void **state)
 {

@@ -84,7 +84,7 @@ number_in(const struct skr_incoming *incoming)
     return strtoul(text, NULL, 10);
 }
 
-// Waits until so many are ready in the queue: not in anybody's hands.
+// Waits until so many are ready in the queue: no consumer has them.
 static inline void
 await_count(struct world *world, const char *queue, uint32_t expected)
 {

@@ -179,7 +179,7 @@ test_a_missing_exchange_closes_its_route_and_no_other(void **state)
     assert_int_equal(count_events(world, "amqp.channel_closed"), 0);
     assert_int_equal(count_in(world, world->queue), 100);
 
-    // Once it is there, messages pass, and nobody had to reconnect.
+    // Once it is there, messages pass, without a new connection.
     declare_exchange(world, missing);
     bind_queue(world, missing, world->queue, "key");
     int64_t end = skr_clock_ms() + DEADLINE_MS;

@@ -38,7 +38,7 @@ port(void)
     return getenv("SKR_RABBITMQ_PORT");
 }
 
-// A port of which nobody listens.
+// A port on which no server listens.
 static int
 closed_port(void)
 {

@@ -37,7 +37,7 @@ claim_ahead(struct fixture *fixture)
     assert_int_equal(skr_fake_got(&fixture->fake), WINDOW);
 }
 
-// Who stops gives them back: nobody has to wait for its leases.
+// Who stops gives them back: no other has to wait for its leases.
 static void
 test_none_is_sent_before_there_is_room(void **state)
 {

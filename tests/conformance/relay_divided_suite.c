@@ -38,7 +38,7 @@ test_a_relay_alone_has_all_of_it(void **state)
     assert_int_equal(fixture->fake.got_count, 1050);
     assert_int_equal(fixture->troubles, 0);
     assert_int_equal(skr_test_number(fixture->db, ROWS), 0);
-    // What was its own is anybody's when it ends.
+    // What was its own is free when it ends.
     assert_int_equal(skr_test_number(fixture->db, SLOTS_OF_OTHERS), 0);
 }
 
@@ -56,7 +56,7 @@ test_a_partition_is_blocked_and_the_others_go_on(void **state)
     assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
 }
 
-// A relay that was killed has left leases that nobody renews.
+// A relay that was killed has left leases that are not renewed.
 static void
 test_the_share_of_a_dead_relay_is_taken_when_its_lease_runs_out(void **state)
 {
@@ -153,8 +153,8 @@ got_half(void *user)
     return skr_fake_got(&fixture->fake) >= 100;
 }
 
-// Somebody has its share, as after a freeze that was longer than the lease: it
-// notices, settles nothing, and joins again.
+// Another relay has its share, as after a freeze that was longer than the
+// lease: it notices, settles nothing, and joins again.
 static void
 test_a_relay_that_lost_its_share_begins_anew(void **state)
 {

@@ -159,7 +159,7 @@ test_relays_come_and_go_and_the_order_holds(void **state)
     leave(&members[1]);
     leave(&members[2]);
     judge(fixture, 40, 80);
-    // Nobody died: nothing came twice.
+    // No relay died: nothing came twice.
     assert_int_equal(fixture->fake.got_count, 40 * 80);
     assert_int_equal(fixture->troubles, 0);
 }

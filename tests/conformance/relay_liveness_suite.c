@@ -177,7 +177,7 @@ do_not_mix(struct fixture *fixture, enum skr_claim claim)
     assert_true(skr_test_eventually(has_standby, fixture, WAIT_MS));
     leave(&plain);
     leave(&ordered);
-    // Nobody has sent what is behind the head.
+    // What is behind the head was not sent.
     assert_int_equal(judge_key(&fixture->fake, "k1"), 6);
 }
 

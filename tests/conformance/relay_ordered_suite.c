@@ -151,7 +151,7 @@ test_what_cannot_be_sent_blocks_its_partition_until_it_is_made_due(void **state)
     assert_is_id_of(fixture, fixture->refused_id, "k1:5");
 }
 
-// An hour ahead, and nobody looks through all rows meanwhile.
+// An hour ahead, and no full scan comes meanwhile.
 static void
 insert_ahead(struct fixture *fixture, int count)
 {
@@ -464,7 +464,7 @@ test_a_late_row_cuts_the_chain_of_its_partition(void **state)
     insert_keyed(fixture, "k1", 0);
     wait_for_count(fixture, 2);
     assert_int_equal(skr_db_commit(late, NULL), SKR_OK);
-    // Whoever has read this has also looked for what is late.
+    // A relay that has read this has also looked for what is late.
     insert_keyed(fixture, "k2", 0);
     wait_for_count(fixture, 3);
     skr_fake_hold_back(&fixture->fake, false);

@@ -147,7 +147,7 @@ test_a_published_row_that_cannot_be_deleted_is_marked_as_done(void **state)
     assert_int_equal(fixture->stays, 1);
     assert_int_equal(fixture->parked, 0);
     assert_int_equal(fixture->settle_troubles, 0);
-    // Whoever comes next knows as well that it is done.
+    // The next relay knows as well that it is done.
     insert(fixture, GOOD, GOOD + 1);
     run_until_empty(fixture);
     assert_int_equal(skr_fake_got(&fixture->fake), GOOD + 2);
@@ -423,7 +423,7 @@ test_a_partition_goes_on_behind_published_rows_that_stay(void **state)
     skr_test_refuse(fixture->db, "messenger_outbox", "UPDATE", BAD);
     start(fixture);
     assert_eventually(fixture, good_ones_are_gone);
-    // And whoever reads the partition anew.
+    // And a relay that reads the partition anew.
     insert_keyed(fixture, "k0", GOOD / 2);
     assert_eventually(fixture, good_ones_are_gone);
     stop_quickly(fixture);

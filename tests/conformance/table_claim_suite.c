@@ -263,7 +263,8 @@ test_a_late_owner_may_delete_and_nothing_else(void **state)
     open_worker(fixture, &next);
     assert_int_equal(claim(fixture, &late, 10), 4);
     age_leases(fixture, &late);
-    // Whoever only passes rows on takes all that ran out, and counts nothing.
+    // A relay that only passes rows on takes all that ran out, and counts
+    // nothing.
     assert_int_equal(claim(fixture, &next, 10), 4);
     assert_true(next.batch.items[0].redelivered);
     assert_int_equal(next.batch.items[0].envelope.retry_count, 0);
@@ -436,7 +437,7 @@ test_what_was_sent_may_stay_under_another_name(void **state)
                         "queue_name = 'outbox.sent' AND delivered_at IS NOT "
                         "NULL AND id < 4"),
         3);
-    // Nobody reads them again, not even when they look like an old lease.
+    // They are not read again, not even when they look like an old lease.
     age_leases(fixture, &a);
     a.reader.at = (struct skr_cursor){0};
     assert_int_equal(claim(fixture, &a, 10), 1);

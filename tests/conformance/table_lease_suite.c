@@ -194,7 +194,7 @@ test_a_release_is_fenced_by_the_lease(void **state)
                          "SELECT headers FROM messenger_outbox WHERE id = 2",
                          headers);
     free(headers);
-    // What was confirmed may go, whoever holds it.
+    // What was confirmed may go, whichever relay holds it.
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 2);
     // The owner's own release holds.
     b.batch.items[0].state = SKR_READ;
@@ -331,7 +331,7 @@ test_a_malformed_row_can_be_claimed_and_removed(void **state)
     open_consumer(fixture, &a);
     assert_int_equal(claim(fixture, &a, 10), 2);
     assert_int_equal(a.batch.items[0].state, SKR_DEAD);
-    // It is claimed like any other: nobody else has it meanwhile.
+    // It is claimed like any other: no other relay has it meanwhile.
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM messenger_outbox "
                                      "WHERE delivered_at IS NOT NULL"),

@@ -463,7 +463,7 @@ test_new_rows_are_read_beside_a_sweep(void **state)
         }
         assert_int_equal(fresh, 1);
     } while (fixture->reader.at.has_more);
-    // In the end that one, which nobody took, lies behind as well.
+    // In the end that one, which was not taken, lies behind as well.
     assert_int_equal(behind, 3 * ROOM + 1);
 }
 

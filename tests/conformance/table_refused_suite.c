@@ -131,7 +131,7 @@ test_a_row_that_cannot_be_deleted_is_marked_as_done(void **state)
     assert_written(fixture, SKR_WRITE_DONE);
     assert_int_equal(skr_test_number(fixture->db, LEFT), 1);
     assert_int_equal(skr_test_number(fixture->db, DONE_LEFT), 1);
-    // Nobody reads it again.
+    // It is not read again.
     fixture->reader.at = (struct skr_cursor){0};
     assert_int_equal(read_rows(fixture), 0);
 }
@@ -399,7 +399,8 @@ struct thief {
     int tries;
 };
 
-// Takes over what is being settled, as whoever finds the lease run out does.
+// Takes over what is being settled, as a relay does that finds the lease run
+// out.
 static void
 steal(struct skr_tx real, const struct skr_statement *statement, void *user)
 {

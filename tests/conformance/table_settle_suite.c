@@ -89,7 +89,7 @@ test_more_rows_than_one_statement_takes_are_settled(void **state)
     assert_int_equal(count_rows(fixture, "messenger_outbox"), 0);
 }
 
-// Ids without a gap are reached as a range. Nobody else's row is in it.
+// Ids without a gap are reached as a range. No other relay's row is in it.
 static void
 test_many_rows_leave_and_those_between_them_stay(void **state)
 {

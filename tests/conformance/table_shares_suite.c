@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Leases on shards: who has which share of a queue, what each is given of it,
-// and that whoever comes late has no say; and owners who live by a lock of the
-// database.
+// and that an owner who comes late has no say; and owners who live by a lock of
+// the database.
 
 #include "store/identity.h"
 #include "table_world.h"
@@ -189,7 +189,7 @@ test_a_lease_that_ran_out_is_anybodys_and_cannot_be_renewed(void **state)
         table->shards->renew(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
     let_time_pass(fixture, 1);
-    // Nobody has come for it.
+    // No owner has come for it.
     assert_int_equal(
         table->shards->renew(table, fixture->db, &ours, &by_lease, NULL),
         SKR_OK);
@@ -530,7 +530,7 @@ test_tables_and_rows_are_made_by_many_at_once(void **state)
     assert_int_equal(
         skr_test_number(fixture->db, "SELECT COUNT(*) FROM skirnir_lease"),
         SKR_SHARDS + SKR_MEMBERS);
-    // Each is somebody's, and an epoch is one who took it.
+    // Each has an owner, and an epoch is one who took it.
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM skirnir_lease WHERE "
                                      "slot < 60 AND owner <> '' AND epoch = 1"),
@@ -715,8 +715,8 @@ test_whatever_leads_to_a_row_it_is_of_the_share(void **state)
     assert_int_equal(ours.shards, 2);
 }
 
-// What is published may go, whoever has the shard by now; all else is for its
-// next owner.
+// What is published may go, whichever relay has the shard by now; all else is
+// for its next owner.
 static void
 test_a_late_settle_of_a_plain_queue_deletes_and_nothing_else(void **state)
 {

@@ -283,7 +283,7 @@ test_rows_of_other_queues_are_passed_over(void **state)
         assert_int_equal(fixture->batch.items[i].row % 2, 0);
     insert(fixture, "other", "{}", HEADERS);
     assert_int_equal(read_rows(fixture), 0);
-    // The cursor stands behind them: nobody looks at them again.
+    // The cursor stands behind them: they are not looked at again.
     assert_int_equal(fixture->reader.at.mark.cursor, 21);
     assert_int_equal(skr_test_number(fixture->db,
                                      "SELECT COUNT(*) FROM messenger_outbox "

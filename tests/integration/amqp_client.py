@@ -1,5 +1,5 @@
 """A small AMQP 0-9-1 client of the tests' own: what is on the wire is looked at
-byte by byte, by nobody's library.
+byte by byte, without a library.
 
     with Client(url, vhost) as client:
         client.declare_queue("orders")

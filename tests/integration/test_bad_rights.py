@@ -65,7 +65,7 @@ def user(world):
 
 
 def set_up(world):
-    """As somebody who may."""
+    """As a user who may."""
     text = world.config_path.read_text()
     world.set_config()
     world.set_up()

@@ -1,4 +1,4 @@
-"""Rows that nobody can understand go to the failed table with the reason and
+"""Rows that cannot be understood go to the failed table with the reason and
 their bytes, and a thousand good ones behind them arrive."""
 import base64
 import json
@@ -42,7 +42,7 @@ BAD = {
     "everything is rubbish": (bytes(range(1, 256)), bytes(range(255, 0, -1)),
                               []),
 }
-# In the queue a message also needs an id and somebody who handles it.
+# In the queue a message also needs an id and a handler.
 BAD_IN_QUEUE = {
     **BAD,
     "no id": (BODY, TYPED, ["no id", "X-Message-Id"]),

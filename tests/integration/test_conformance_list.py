@@ -153,7 +153,7 @@ def lone_world(tmp_path, vhost):
 
 @pytest.fixture
 def offline_shop(shop):
-    """For what no server has a part in: nobody listens on port 1."""
+    """For what no server has a part in: no server listens on port 1."""
     shop.write_config("transports: {amqp: 'amqp://127.0.0.1:1/%2f'}\n"
                       + TOPOLOGY)
     return shop

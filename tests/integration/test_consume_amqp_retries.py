@@ -1,5 +1,5 @@
 """From RabbitMQ to handlers in each server: retries as rows, killed
-consumers, messages that nobody can handle."""
+consumers, messages that cannot be handled."""
 import json
 import uuid
 
@@ -86,7 +86,7 @@ class World(shops.Shop):
         return self.ask_number("SELECT COUNT(*) FROM skirnir_attempt")
 
     def queued(self):
-        """Those that nobody has in hand."""
+        """Those that no consumer has."""
         with amqp_client.Client(self.broker) as client:
             return client.count("orders")
 

@@ -71,7 +71,7 @@ def test_nothing_is_made_where_that_is_switched_off(world):
     said = relay.wait_for(r"relay\.route_closed.*").group()
     assert "shop" in said
     assert world.left() == 1 and world.failed() == []
-    # The relay needs no restart once somebody has made it.
+    # The relay needs no restart once it is made.
     world.declare_queue("all", "shop", kind="direct", key="order.placed")
     world.wait_until_empty(relay)
     assert len(world.take_all("all")) == 1
@@ -83,7 +83,7 @@ def test_nothing_is_made_where_that_is_switched_off(world):
     ("type: fanout", "[all, more]"), ("flags: 2", "{all: ~}")])
 def test_a_message_that_comes_before_its_consumer_waits_in_its_queue(
         world, kind, queues):
-    """The queues of the transport are made by whoever comes first."""
+    """The queues of the transport are made by the first who needs them."""
     world.queues |= {"all", "more"}
     set_options(world, f"{{exchange: {{name: shop, {kind}}}, "
                 f"queues: {queues}}}")

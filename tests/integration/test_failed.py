@@ -257,7 +257,7 @@ def test_a_transport_that_cannot_take_it_is_named(place, transport, named):
 
 
 def test_a_broker_is_reached_through_the_outbox_that_relays_to_it(place):
-    """A row for its consumers would be read by nobody."""
+    """A row for its consumers would not be read."""
     place.write_config(place.config_path.read_text().replace(
         "relay_to: orders", "relay_to: billing"))
     number = place.fail("outbox")
@@ -417,7 +417,7 @@ def test_many_operators_at_once_retry_each_message_once(place):
     logs = "".join(operator.log() for operator in operators)
     done = re.findall(r"^(\d+) messages? retried", logs, re.M)
     assert len(done) == 4 and sum(map(int, done)) == 40, logs
-    # Whoever lost a message to another is told.
+    # A person who lost a message to another is told.
     left = re.findall(r", (\d+) left alone", logs)
     assert sum(map(int, left)) == \
         logs.count("someone else retried or removed it")

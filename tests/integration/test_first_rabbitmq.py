@@ -1,5 +1,5 @@
 """RabbitMQ at the first try: an amqp:// DSN on a server where nothing is yet.
-What it names, or Symfony's defaults name, is made by whoever comes first, and
+What it names, or Symfony's defaults name, is made by the first who needs it, and
 made again when it is taken away; what cannot be made is named with its cure."""
 import re
 import uuid
@@ -121,7 +121,7 @@ def test_both_may_come_at_once(first):
 
 
 def test_no_queue_is_added_to_an_exchange_that_is_there(first):
-    """One that nobody consumes would grow for ever."""
+    """One without a consumer would grow for ever."""
     first.use("/shop")
     with first.client() as client:
         client.declare_exchange("shop", "topic")
@@ -134,7 +134,7 @@ def test_no_queue_is_added_to_an_exchange_that_is_there(first):
 
 
 def test_a_topology_of_the_files_own_is_waited_for(first):
-    """Whoever lists exchanges says where messages go by their names."""
+    """A list of exchanges says where messages go by their names."""
     text = first.config_path.read_text() + """\
 message_broker_amqp:
     topology:

@@ -49,7 +49,7 @@ handlers:
             INSERT INTO effects (body)
             VALUES (COALESCE(:partition_key, '{{"n":-1}}'))
 """
-# Nothing says that anybody reads what is published.
+# Nothing says that what is published is read.
 PUBLISHING_CONFIG = """\
 databases:
     default: '{database}'

@@ -593,7 +593,7 @@ def test_k21_jobs_do_not_hide_mistakes_and_the_sidecar_is_told(world):
         world.environment["SIDECAR_PROXY_URL"] = url
         world.check("kafka-relay")
     assert told == [("/quitquitquit", "text/plain")]
-    # Nobody is there any more.
+    # The relay is not there any more.
     result = world.run("kafka-relay")
     assert result.returncode == 1
     assert "SIDECAR_PROXY_URL" in result.stderr

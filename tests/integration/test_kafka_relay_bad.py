@@ -186,7 +186,7 @@ def test_a_wrong_list_of_brokers_is_said_and_waited_out(world):
     good = world.environment["KAFKA_HOST"]
     connect(world, KAFKA_HOST="127.0.0.1:1,127.0.0.1:2",
             KAFKA_OPTIONS="connect_timeout=2&confirm_timeout=2")
-    # Whoever sets no level has to see it.
+    # It is seen where no level is set.
     del world.environment["LOG_LEVEL"]
     expect_trouble(world, ["127.0.0.1:1"])
     # One of several is enough.
@@ -234,7 +234,7 @@ def test_a_wrong_password_is_said_and_no_storm(world):
     assert world.expect_in_order(GOOD) == 0
 
 
-# 0.0.0.0 leads to this machine, which nobody knows who has not tried.
+# 0.0.0.0 leads to this machine, which is known only by trying.
 def test_a_password_in_plaintext_is_warned_of_once(world):
     port = worlds.need("SKR_KAFKA_SASL_PLAINTEXT_PORT")
     connect(world, KAFKA_HOST=f"0.0.0.0:{port}",

@@ -1,5 +1,5 @@
-"""Standard error is a pipe that nobody reads: work goes on, a stop has an end,
-and whoever reads at last is told what is missing."""
+"""Standard error is a pipe that is not read: work goes on, a stop has an end,
+and a reader who comes at last is told what is missing."""
 import fcntl
 import os
 import re
@@ -53,7 +53,7 @@ class Unread:
         return int.from_bytes(waiting, "little") > 4096 - line
 
     def read(self):
-        """From now on somebody reads."""
+        """From now on it is read."""
         def run():
             while piece := os.read(self.output, 65536):
                 self.bytes += piece
@@ -130,7 +130,7 @@ def test_a_kafka_relay_goes_on_and_stops(tmp_path):
         relay = Unread(world, "kafka-relay")
 
         def is_full():
-            """Each is told, until nobody can be told any more."""
+            """Each is told, until nothing can be told any more."""
             world.insert(bad)
             return relay.is_full(line=1000)  # JSON
         shops.until(is_full, "a full pipe", pause_s=0.1)

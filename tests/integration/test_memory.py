@@ -21,7 +21,7 @@ def values(size):
 
 
 def unknown(number):
-    """Headers of a message that Symfony could read and nobody handles."""
+    """Headers of a message that Symfony could read and no handler is for."""
     return shops.id_headers(symfony.message_id(number), type="order.unknown",
                             **{"X-Message-Class": "App\\\\Unknown"})
 

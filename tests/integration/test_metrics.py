@@ -23,7 +23,7 @@ def free_port():
 
 
 def get(port, path):
-    """Status and text; 0 while nobody listens."""
+    """Status and text; 0 while it does not listen."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}",
                                     timeout=shops.PATIENCE_S) as answer:

@@ -25,7 +25,7 @@ def fails(shop, words, *arguments):
 
 
 def without_setup(shop):
-    """Databases without our tables, which nobody makes."""
+    """Databases without our tables, which are not made."""
     shop.configure(auto_setup="false", replace=[
         ("queue_name=outbox'", "queue_name=outbox&auto_setup=false'")])
     for name in ("shop", "queue", "billing"):

@@ -188,7 +188,7 @@ def test_what_nobody_handles_can_be_ignored(ready_shop):
     shop.check("config", "check")
     send(shop, "order.placed")
     ids = [send(shop, "stock.moved") for _ in range(20)]
-    # One that nobody handles need not be understood any further.
+    # One that no handler is for need not be understood any further.
     shops.write_row(shop.open("queue"), "{}", '{"type":"stock"}',
                     table="messenger_messages", queue="orders")
     result = shop.consume_all("-vv")

@@ -29,7 +29,7 @@ class World(outbox_world.World):
         self.use()
 
     def leave(self):
-        """Nobody may use a database that is dropped."""
+        """No session may use a database that is dropped."""
         for writer in self.writers:
             writer.stop()
         for session in self.sessions:
@@ -132,7 +132,7 @@ def replace_in_turn(world, relays):
     relays[1].wait_for("relay.standby")
     world.wait_for_more()
     relays[0] = replace(world, relays[0])
-    # Whoever comes first where one works alone.
+    # The first relay where one works alone.
     shops.until(lambda: any(relay.events("relay.active") for relay in relays),
                 world.logs)
 
@@ -339,7 +339,7 @@ def test_writers_go_on_while_a_large_table_is_altered(world):
     said = "".join(line for setup in setups
                    for line in setup.log().splitlines() if "ran: " in line)
     assert said.count("ADD COLUMN") == said.count(PARTITION_INDEX) == 1
-    # Whoever had to wait for the index would wait for nearly all of that time.
+    # Waiting for the index a writer would wait for nearly all of that time.
     assert writer.longest_wait(began) < took_s / 2
 
 

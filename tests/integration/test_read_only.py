@@ -335,7 +335,7 @@ def test_a_replica_that_is_named_first_is_passed_over(tmp_path, kind):
 
 
 def hold_rows(server):
-    """Keeps whoever deletes rows of the outbox waiting, while the server lives.
+    """Keeps deletions of rows of the outbox waiting, while the server lives.
     """
     def hold():
         with contextlib.suppress(servers.ServerError):

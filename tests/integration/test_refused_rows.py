@@ -9,7 +9,7 @@ from test_metrics import free_port
 
 GOOD = 1000
 BAD = "bad"
-# The row can be marked as done, and nobody sends it again.
+# The row can be marked as done, and is not sent again.
 FOREIGN_KEY = """
 CREATE TABLE invoice (id INT PRIMARY KEY, message BIGINT NOT NULL,
     FOREIGN KEY (message) REFERENCES messenger_outbox (id));
@@ -83,7 +83,7 @@ def test_a_row_that_cannot_be_deleted_holds_up_nothing(world):  # noqa: F811
     assert len(relay.events("relay.row_stays")) == 1
     assert parked(port) == 0
     assert relay.stop() == 0
-    # Whoever comes next knows that it is done.
+    # The next relay knows that it is done.
     write(world, *numbered(GOOD, 1))
     relay, _ = relay_past_the_bad_one(world, GOOD + 1)
     assert relay.stop() == 0

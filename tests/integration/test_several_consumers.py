@@ -79,7 +79,7 @@ def test_two_queues_that_get_the_same_messages(ready_shop, deduplication,
     assert shop.consume_all().returncode == 0
     result = shop.run("consume", "bills", "--stop-when-empty")
     assert result.returncode == 0, result.stderr
-    # Only where nobody has said that it is meant.
+    # Only where the file does not say that it is meant.
     assert ("consumer.inherits" in result.stderr) == \
         (deduplication == "{table_name: bills_seen}"), result.stderr
     assert shop.count("queue", "messenger_messages") == 0

@@ -203,7 +203,7 @@ def test_who_relays_is_told(place):
 
 
 def test_a_relay_that_waits_for_its_broker_is_told(place):
-    """Nobody listens where the broker is said to be: the relay has neither the
+    """No server is where the broker is said to be: the relay has neither the
     lock nor a session, and runs all the same."""
     place.set_config(replace=[("relay_to: orders", "relay_to: billing")])
     first = place.start("relay", "outbox")
@@ -276,7 +276,7 @@ def test_asking_does_not_disturb_a_relay(place):
 
 
 def test_what_cannot_be_asked_is_named_and_the_rest_shown(place):
-    """Nobody listens where the broker is said to be."""
+    """No server is where the broker is said to be."""
     result = place.run("stats", "--json")
     assert result.returncode == 1
     assert "not every transport could be asked" in result.stderr

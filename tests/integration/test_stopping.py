@@ -138,7 +138,7 @@ class DatabaseLine:
         return self.proxy.waiting(True) + self.proxy.waiting(False) > 0
 
     def go_on(self):
-        """As a server does that was frozen and ends what nobody waits for."""
+        """As a server does that was frozen and ends what is not waited for."""
         self.proxy.cut()
         self.proxy.resume()
 

@@ -142,7 +142,7 @@ def test_trouble_is_said_once(quick_shop):
 
 @pytest.mark.parametrize("name", FILES)
 def test_table_that_is_dropped_while_the_relay_runs(shop, name):
-    """Where the program may not make tables, it waits for somebody to."""
+    """Where the program may not make tables, it waits until they are made."""
     shop.configure(auto_setup="false", replace=[
         ("queue_name=outbox'", "queue_name=outbox&auto_setup=false'")])
     shop.set_up()

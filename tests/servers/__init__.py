@@ -1,4 +1,4 @@
-"""Real servers for the tests, private to whoever starts them.
+"""Real servers for the tests, private to the process that starts them.
 
     with servers.PostgreSQL() as server:
         connect(server.url)

@@ -54,7 +54,7 @@ class Cluster(Together):
             time.sleep(0.1)
 
     def close(self):
-        # One that is frozen, or misses the others, stops for nobody.
+        # One that is frozen, or misses the others, does not stop.
         for node in self.nodes:
             node.kill()
         super().close()

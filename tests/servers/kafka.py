@@ -2,7 +2,7 @@
 first use with four partitions.
 
 Debian has no package of it: Maven fetches it once, into the cache folder of
-whoever runs the tests. With tls there are three more listeners: TLS, and login
+the tests' user. With tls there are three more listeners: TLS, and login
 with a password over TLS or without it.
 """
 import base64

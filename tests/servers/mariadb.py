@@ -67,7 +67,7 @@ class MariaDB(Server):
                 for key, value in self.options().items()]
 
     def is_ready(self):
-        # Its own socket: nobody else answers there.
+        # Its own socket: no other server answers there.
         return os.path.exists(self.socket) and self.call(
             [*self._client("mariadb-admin"), "--silent", "ping"],
             is_checked=False).returncode == 0

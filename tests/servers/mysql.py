@@ -64,7 +64,7 @@ def _apt(folder, *arguments):
                "Dir::State::lists": folder / "lists",
                "Dir::State::status": folder / "status",
                "Dir::Cache": folder / "cache",
-               # The user who runs the tests owns the folder, nobody else.
+               # The user who runs the tests owns the folder, and no other.
                "APT::Sandbox::User": pwd.getpwuid(os.geteuid()).pw_name}
     command = ["apt-get", "-q"]
     for key, value in options.items():

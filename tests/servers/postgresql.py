@@ -45,7 +45,7 @@ class PostgreSQL(Server):
         if self.primary is not None:
             self._copy_primary()
             return
-        # What is lost when the power fails now, nobody misses.
+        # What is lost when the power fails is not missed here.
         self.call([self._program("initdb"), "-D", self.folder_of("data"),
                    "-U", "postgres", "-A", "trust", "-E", "UTF8",
                    "--locale=C", "--no-sync"])

@@ -1,7 +1,7 @@
 """Finds and ends the processes that live in a folder.
 
 A server's processes have their working folder inside its private one, those
-that it forks included; nothing else has, but perhaps somebody's shell.
+that it forks included; nothing else has, but perhaps a shell.
 """
 import os
 import pathlib

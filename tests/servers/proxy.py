@@ -2,7 +2,7 @@
 
     with Proxy(server.port) as proxy:
         connect(proxy.url(server.url))
-        proxy.hold()     # bytes wait and nobody is told
+        proxy.hold()     # bytes wait and neither side is told
         proxy.resume()   # what waited passes
         proxy.swallow()  # packets of the open connections get lost, silently
         proxy.cut()      # every connection ends with a reset

@@ -64,7 +64,7 @@ class Closing:
 
 class Server(Closing):
     name = None     # as with-server calls it
-    package = None  # Debian's, for whoever lacks it
+    package = None  # Debian's, where it is missing
     user = None     # made by that package
     stop_signal = signal.SIGTERM
 
@@ -177,7 +177,7 @@ class Server(Closing):
         self._end()
 
     def freeze(self):
-        """As on a host that hangs: connections stay, nobody answers."""
+        """As on a host that hangs: connections stay, and none is answered."""
         self.is_frozen = True
         for pid in processes.living_in(self.folder):
             processes.freeze(pid)
@@ -319,7 +319,7 @@ class Server(Closing):
             if not lost or not is_first:
                 raise ServerError(f"{self.name} ended with "
                                   f"{self.process.returncode}; {self.tail()}")
-            # Somebody who does not lock ports was faster.
+            # A process that does not lock ports was faster.
             self._end()
             for purpose in lost:
                 self._ports.pop(purpose).close()

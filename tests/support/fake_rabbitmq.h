@@ -15,7 +15,7 @@
 //   future     an ack of a tag that was never used
 //   zero       an ack of all, without saying up to where
 //   garbage    bytes that are no frame
-//   open       an open-ok that nobody asked for
+//   open       an open-ok that was not asked for
 //   501        the connection is closed with this reply code
 //
 // and anything else gets an ack. After "hold", acks come in reverse order once
@@ -27,7 +27,7 @@
 // queue whose name begins with "unbindable" never, nor is what follows on that
 // channel: as in a cluster of which a node hangs.
 //
-// To whoever consumes, the name of the queue decides what comes after the
+// To a consumer the name of the queue decides what comes after the
 // answer to the subscription:
 //
 //   good       twenty messages with headers and bodies

@@ -32,7 +32,7 @@ const struct skr_db_ops *skr_faulty_database(const struct skr_db_ops *real);
 bool skr_faulty_begins(const char *sql, const char *start);
 // From now on, instead of any fault before; NULL: none.
 void skr_faulty_set(const struct skr_fault *fault);
-// Called before each statement that is run; NULL: nobody wants to know. It may
+// Called before each statement that is run; NULL: none is. It may
 // run others on the real connection.
 typedef void
 skr_faulty_watch_fn(struct skr_tx real, const struct skr_statement *statement,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Put before a program by LD_PRELOAD: the clock on its wall is an hour ahead,
-// as on a host that nobody looks after. Distances are right.
+// as on a host without care. Distances are right.
 
 #include <sys/syscall.h>
 #include <sys/time.h>

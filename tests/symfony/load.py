@@ -117,7 +117,7 @@ class Load:
             "--no-table-headers").split()))
 
     def judge(self):
-        """The publishers have stopped; somebody still relays."""
+        """The publishers have stopped; a relay still works."""
         for publisher in self.publishers:
             assert publisher.is_running(), publisher.log()
             publisher.kill()

@@ -100,7 +100,7 @@ class World(shops.Shop):
         return self.database.ask(sql)
 
     def count(self, table):
-        """-1: nobody can tell now."""
+        """-1: it cannot be told now."""
         try:
             return int(self.ask(f"SELECT COUNT(*) FROM {table}"))
         except (servers.ServerError, subprocess.CalledProcessError):
@@ -134,7 +134,7 @@ class Watch(threading.Thread):
         self.grown_at = time.monotonic()
 
     def wait_for_standstill(self):
-        """Longer than anybody waits for an answer here."""
+        """Longer than any test waits for an answer."""
         shops.until(lambda: time.monotonic() - self.grown_at > STANDSTILL_S,
                     "a standstill", PATIENCE_S, 0.05)
 

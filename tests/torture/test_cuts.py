@@ -201,7 +201,7 @@ class Consumer:
             (f"{world.broker}'", f"{world.broker}?queues[orders]='")])
         self.process = world.start("consume", "amqp")
         self.process.wait_for(r"consumer\.ready")
-        # Whoever reads it from now on goes the direct way.
+        # What reads it from now on goes the direct way.
         world.set_config()
 
     def close(self):
@@ -230,7 +230,7 @@ def consumer(world):
 
 
 def fall_silent_in_its_transaction(consumer):
-    """Or on its way into it: the server has heard, and nobody hears it."""
+    """Or on its way into it: the server has heard, and is not heard."""
     consumer.send(1)
     consumer.until(lambda: consumer.effects() == (1, 1))
     consumer.database.hold(to_server=False)

@@ -87,7 +87,7 @@ def test_relay_killed_again_and_again_moves_on(ready_shop, failpoint):
 
 
 def put_failing_message_first(shop):
-    """Nobody handles it."""
+    """It has no handler."""
     shops.write_row(shop.open("queue"), "{}", shops.id_headers(
         "01932b6e-7c00-7000-8000-00000000ffff", type="order.unknown"),
         table="messenger_messages", queue="orders")
@@ -120,7 +120,7 @@ def test_killed_consumer_handles_each_message_once(ready_shop, failpoint):
 
 
 def test_message_that_kills_its_consumer_ends_in_the_failed_table(ready_shop):
-    """Every time somebody takes it he dies; the others go their way."""
+    """Each consumer that takes it dies; the others go their way."""
     shop = ready_shop
     shop.configure(max_retries=1)
     shop.place_orders(1)

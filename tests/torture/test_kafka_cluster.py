@@ -137,7 +137,7 @@ def test_those_who_are_idle_are_ready_and_silent(world):
 
 
 def test_a_cluster_that_cannot_work_is_named_and_waited_for(world, cluster):
-    """Of three, one is left: nobody elects leaders any more."""
+    """Of three, one is left: no leader is elected any more."""
     with idle_programs(world) as programs:
         for node in cluster.nodes[1:]:
             node.freeze()

@@ -47,7 +47,7 @@ class Chain:
 
     def kill_relay(self):
         self.relay.kill()
-        # Nobody moves anything on either side of it now.
+        # Nothing is moved on either side of it now.
         self.in_flight.append(len(self.shop.in_flight()))
         self.relay = self.shop.start_relay()
 

@@ -351,7 +351,7 @@ def test_the_wrong_clock_is_wrong(tmp_path):
     assert hour in said, said
 
 
-# What an earlier design proposed: rows that somebody has are left out when the
+# What an earlier design proposed: rows that a relay has are left out when the
 # head of a partition is looked for.
 UNSAFE = """SELECT m.* FROM messenger_outbox m WHERE m.id IN (
     SELECT MIN(sub.id) FROM messenger_outbox sub

@@ -1,4 +1,4 @@
-"""SIGKILL at every step of a relay on an ordered outbox: whoever goes on begins
+"""SIGKILL at every step of a relay on an ordered outbox: the next relay begins
 at the head of each partition, and what comes twice is what was in flight."""
 import json
 import time

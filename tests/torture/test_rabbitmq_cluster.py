@@ -116,7 +116,7 @@ def relay_through_an_election(tmp_path, cluster):
     world.broker = near.url
     world.set_config()
     world.set_up()
-    # Without the third node nobody is elected.
+    # Without the third node no leader is elected.
     other.freeze()
     leader.kill()
     try:

@@ -92,7 +92,7 @@ def test_one_table_has_one_active_relay_however_it_is_spelt(ready_shop):
 
 
 def test_frozen_relay_is_not_replaced_and_goes_on(ready_shop):
-    """Without a server nobody can tell a stopped holder from a slow one: two
+    """Without a server nothing tells a stopped holder from a slow one: two
     active relays would be worse than none."""
     shop = ready_shop
     active = shop.start_relay()
@@ -110,7 +110,7 @@ def test_frozen_relay_is_not_replaced_and_goes_on(ready_shop):
 
 
 def test_relay_whose_lock_file_is_deleted_steps_back(ready_shop):
-    """Whoever deletes it lets another in: the first must notice, and the two
+    """Its deletion lets another in: the first must notice, and the two
     agree on one again."""
     shop = ready_shop
     first = shop.start_relay()

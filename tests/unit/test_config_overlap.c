@@ -45,7 +45,7 @@ static const char *const refused[] = {
     PAIR("topic", "order.#", "order"),
     PAIR("topic", "order.#.late", "#.paid.*"),
     PAIR("topic", "#.a.#.b", "b.#.a.#"),
-    // Nobody names a type or a key: all of it goes to both.
+    // Neither names a type or a key: all of it goes to both.
     BILLING("exchange: {name: orders}, queues: {bills: ~}")
         AUDIT("exchange: {name: orders}, queues: {log: ~}") HANDLER,
     // One of several queues, and bindings that stand in the topology.

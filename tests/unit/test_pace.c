@@ -25,7 +25,7 @@ struct simulation {
     int64_t most_late_ms, most_held_ms;
     int64_t held_until_ms;
     int64_t pending;                // rows that the writer has
-    int64_t oldest_ms, longest_ms;  // of the rows that nobody has looked at
+    int64_t oldest_ms, longest_ms;  // of the rows that were not looked at
     int64_t rows, queries;
 };
 

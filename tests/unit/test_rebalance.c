@@ -87,7 +87,7 @@ test_a_queue_that_is_silent_is_looked_at_rarely_and_in_time(void **state)
     static const struct {
         uint64_t shards;
         int64_t moved_ms;      // before now
-        int64_t others_for_s;  // 0: nobody else is there
+        int64_t others_for_s;  // 0: no other member is there
         bool others_by_lock;
         int64_t want_ms;  // from now
     } cases[] = {

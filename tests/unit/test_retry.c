@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What becomes of a row: every result, whoever is to blame, and every rule for
+// What becomes of a row: every result, whatever is to blame, and every rule for
 // messages that no queue takes.
 
 #include "relay/retry.h"

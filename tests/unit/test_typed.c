@@ -88,7 +88,7 @@ assert_malformed(const char *json, const char *text)
     assert_int_equal(error.code, SKR_MALFORMED);
     assert_null(memory);
     assert_memory_equal(&value, &before, sizeof(value));
-    // Whoever does not want the text gets the same answer.
+    // A caller that does not want the text gets the same answer.
     assert_int_equal(skr_decode(&everything,
                                 &(struct skr_encoded){json, strlen(json), NULL},
                                 &value, &memory, NULL),

@@ -278,7 +278,7 @@ run_schedule(struct world *world)
 {
     uint32_t writes_in = draw(world, 4);  // whether the broker is silent
     for (int i = 0; i < STEPS; i++) {
-        // What was before the first answer is known to nobody.
+        // What was before the first answer is not known.
         if (world->least_step_s > 0 && world->mark.checkpoint_count > 0 &&
             draw(world, 40) == 0)
             world->behind_s += world->least_step_s + draw(world, 10);

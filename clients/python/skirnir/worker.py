@@ -86,7 +86,7 @@ def call(function, message):
 
 
 def check_ran(result):
-    """A handler whose body nobody runs has not handled the message."""
+    """A handler whose body does not run has not handled the message."""
     if inspect.isawaitable(result) or inspect.isgenerator(result) or \
             inspect.isasyncgen(result):
         raise SkirnirError(NOT_RUN)
