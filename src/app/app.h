@@ -93,6 +93,16 @@ skr_app_open_consumer(const struct skr_app *app,
                       const struct skr_config_transport *transport,
                       struct skr_consumer **consumer, struct skr_error *error);
 
+// Adds to a table, while it is in use, what it lacks. Runs the statements, one
+// after the other, and prints each before it is run and after it ran. One setup
+// at a time does this in a database; one that waits for another prints that
+// too.
+struct skr_store;
+struct skr_db;
+SKR_MUST_CHECK enum skr_code
+skr_complete_table(const struct skr_store *table, struct skr_db *db,
+                   struct skr_error *error);
+
 skr_configured_fn skr_command_cleanup_outbox;
 skr_command_fn skr_command_config;
 skr_command_fn skr_command_consume;

@@ -4,8 +4,7 @@
 // failed attempt, and while it waits to drop that the first waits for its
 // snapshot.
 
-#include "app/commands/add_indexes.h"
-
+#include "app/app.h"
 #include "base/error.h"
 #include "store/schema.h"
 

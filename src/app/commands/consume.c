@@ -402,12 +402,25 @@ say_started(void *item)
     const struct worker *worker = item;
     const struct skr_worker *self = &worker->self;
     const struct skr_app *app = &self->environment->app;
+    const struct skr_config *config = self->config;
     const struct skr_config_transport *transport = NULL;
     size_t each = (size_t)skr_arguments_number(app->arguments, "consumers", 1);
-    if (self->index % each == 0 &&
-        skr_config_find_transport(self->config, self->name, &transport, NULL) ==
+    if (self->index % each != 0 ||
+        skr_config_find_transport(config, self->name, &transport, NULL) !=
             SKR_OK)
-        skr_environment_say_consumers(app, self->config, transport, each);
+        return;
+    char *source = skr_environment_place(config, transport);
+    char *destination = skr_config_mask(config, config->inbox_database->url);
+    skr_log(
+        &app->log, SKR_LOG_INFO, "consumer.started",
+        SKR_LOG_TEXT("name", transport->name),
+        SKR_LOG_TEXT("version", SKR_VERSION),
+        SKR_LOG_TEXT("file", config->path),
+        SKR_LOG_TEXT("source", source == NULL ? "" : source),
+        SKR_LOG_TEXT("destination", destination == NULL ? "?" : destination),
+        SKR_LOG_NUMBER("consumers", each));
+    free(destination);
+    free(source);
 }
 
 static enum skr_code

@@ -5,7 +5,6 @@
 
 #include "app/commands/kafka_relay.h"
 
-#include "app/commands/add_indexes.h"
 #include "app/console/progress.h"
 #include "app/console/signals.h"
 #include "app/console/terminal.h"

@@ -5,8 +5,10 @@
 #include "relay/relay.h"
 #include "app/app.h"
 #include "app/service/supervisor.h"
+#include "app/wiring/routing.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "relay/ownership.h"
 
 #include <stdlib.h>
@@ -212,15 +214,34 @@ close_relay(void *item)
     skr_config_free(relay->own);
 }
 
+// A line without the places is better than none.
 static void
 say_started(void *item)
 {
     const struct relay *relay = item;
-    if (relay->outbox != NULL)
-        skr_environment_say_relay(&relay->self.environment->app,
-                                  relay->own == NULL ? relay->self.config
-                                                     : relay->own,
-                                  relay->outbox, &relay->routing);
+    const struct skr_routing *routing = &relay->routing;
+    const struct skr_config *config =
+        relay->own == NULL ? relay->self.config : relay->own;
+    struct skr_text destination = {0};
+    if (relay->outbox == NULL)
+        return;
+    char *source = skr_environment_place(config, relay->outbox);
+    for (size_t i = 0; i < routing->target_count; i++) {
+        char *place = skr_environment_place(config, routing->targets[i]);
+        skr_text_add_format(&destination, "%s%s %s", i == 0 ? "" : ", ",
+                            routing->targets[i]->name,
+                            place == NULL ? "?" : place);
+        free(place);
+    }
+    skr_log(&relay->self.environment->app.log, SKR_LOG_INFO, "relay.started",
+            SKR_LOG_TEXT("name", relay->outbox->name),
+            SKR_LOG_TEXT("version", SKR_VERSION),
+            SKR_LOG_TEXT("file", config->path),
+            SKR_LOG_TEXT("source", source == NULL ? "" : source),
+            SKR_LOG_TEXT("destination",
+                         destination.broken ? "" : destination.bytes));
+    skr_text_fini(&destination);
+    free(source);
 }
 
 // What a table decides is known once it was looked at, each by its own relay:

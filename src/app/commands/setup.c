@@ -3,7 +3,6 @@
 // names what is left for other commands to make.
 
 #include "app/app.h"
-#include "app/commands/add_indexes.h"
 #include "app/drivers.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"

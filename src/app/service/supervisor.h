@@ -9,7 +9,6 @@
 #include "app/app.h"
 #include "app/report/report.h"
 #include "app/service/health.h"
-#include "app/wiring/routing.h"
 
 // What the workers of a process share.
 struct skr_environment {
@@ -20,17 +19,11 @@ struct skr_environment {
 struct skr_app
 skr_environment_app(struct skr_environment *environment, size_t index);
 
-// The line that a worker begins with: which version of the program runs, under
-// which file, from where to where. Secrets are masked.
-void skr_environment_say_relay(const struct skr_app *app,
-                               const struct skr_config *config,
-                               const struct skr_config_transport *outbox,
-                               const struct skr_routing *routing);
-// For so many consumers of the transport.
-void skr_environment_say_consumers(const struct skr_app *app,
-                                   const struct skr_config *config,
-                                   const struct skr_config_transport *transport,
-                                   size_t consumers);
+// Where a transport is, as the line says that a worker begins with: in a
+// database its table and queue, else its DSN. Secrets are masked. NULL: memory
+// is out; the caller frees it.
+char *skr_environment_place(const struct skr_config *config,
+                            const struct skr_config_transport *transport);
 
 // One of the workers of a task; the struct of each begins with this.
 struct skr_worker {
