@@ -37,7 +37,7 @@ skr_host_check_list(const struct skr_url *url, struct skr_error *error);
 // only begins like one is another host. Asks no resolver.
 bool skr_host_is_this_machine(const char *name);
 
-// The first host of a list that is another machine.
+// The first host of a list, which may be NULL, that is another machine.
 bool skr_host_find_other(const char *list, struct skr_host *host);
 
 // What a driver says of a URL whose password others may read on its way: one

@@ -14,17 +14,12 @@
 enum { MOST_HOURS = 14 };
 
 static bool
-is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool
 is_offset(const char *text)
 {
-    if (strlen(text) != 6 || (text[0] != '+' && text[0] != '-') ||
-        !is_digit(text[1]) || !is_digit(text[2]) || text[3] != ':' ||
-        !is_digit(text[4]) || !is_digit(text[5]))
+    static const char digits[] = "0123456789";
+    if (strlen(text) != 6 || strchr("+-", text[0]) == NULL ||
+        strspn(text + 1, digits) != 2 || text[3] != ':' ||
+        strspn(text + 4, digits) != 2)
         return false;
     int hours = (text[1] - '0') * 10 + text[2] - '0';
     int minutes = (text[4] - '0') * 10 + text[5] - '0';

@@ -84,7 +84,7 @@ kafka_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
         mechanism == NULL ||
         (strcasecmp(mechanism, "PLAIN") != 0 &&
          strcasecmp(mechanism, "OAUTHBEARER") != 0) ||
-        url->host == NULL || !skr_host_find_other(url->host, &host))
+        !skr_host_find_other(url->host, &host))
         return;
     snprintf(said, SKR_EXPOSURE_SIZE,
              "sasl_plaintext with %.20s sends the login to %.80s in plaintext; "

@@ -934,10 +934,12 @@ skr_rabbit_consumer_fini(struct rabbit_broker *broker)
 }
 
 struct skr_broker_status
-skr_rabbit_consumer_status(struct rabbit_broker *broker)
+skr_rabbit_status(struct skr_broker *base)
 {
+    struct rabbit_broker *broker = (struct rabbit_broker *)base;
     struct rabbit_consumer *consumer = &broker->consumer;
-    struct skr_broker_status status = {0};
+    struct skr_broker_status status = {.is_blocked =
+                                           broker->publisher.is_blocked};
     if (!consumer->has_mutex)
         return status;
     pthread_mutex_lock(&consumer->mutex);

@@ -98,6 +98,7 @@ struct rabbit_consumer {
 
 skr_broker_receive_fn skr_rabbit_receive;
 skr_broker_settle_fn skr_rabbit_settle;
+skr_broker_status_fn skr_rabbit_status;
 
 // Closes the connection once it has not been used for a while.
 void skr_rabbit_delay_tidy(struct rabbit_delay *delay);
@@ -108,9 +109,6 @@ SKR_MUST_CHECK enum skr_code
 skr_rabbit_consumer_prepare(struct rabbit_broker *broker,
                             struct skr_error *error);
 void skr_rabbit_consumer_fini(struct rabbit_broker *broker);
-// Of a broker that publishes, all is false.
-struct skr_broker_status
-skr_rabbit_consumer_status(struct rabbit_broker *broker);
 
 // What comes on its channel.
 SKR_MUST_CHECK enum skr_code

@@ -276,15 +276,6 @@ rabbit_close(struct skr_broker *base)
     skr_arena_fini(&broker->options.arena);
 }
 
-static struct skr_broker_status
-rabbit_status(struct skr_broker *base)
-{
-    struct rabbit_broker *broker = (struct rabbit_broker *)base;
-    struct skr_broker_status status = skr_rabbit_consumer_status(broker);
-    status.is_blocked = broker->publisher.is_blocked;
-    return status;
-}
-
 static enum skr_code
 rabbit_check_url(const char *text, const struct skr_url *url,
                  const struct skr_log *log, struct skr_error *error)
@@ -303,7 +294,7 @@ rabbit_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
     struct skr_host host;
     said[0] = '\0';
     if (url->password == NULL || url->password[0] == '\0' ||
-        strcmp(url->scheme, "amqps") == 0 || url->host == NULL ||
+        strcmp(url->scheme, "amqps") == 0 ||
         !skr_host_find_other(url->host, &host))
         return;
     snprintf(said, SKR_EXPOSURE_SIZE,
@@ -327,7 +318,7 @@ const struct skr_broker_ops skr_rabbitmq_broker = {
     .results = skr_rabbit_results,
     .receive = skr_rabbit_receive,
     .settle = skr_rabbit_settle,
-    .status = rabbit_status,
+    .status = skr_rabbit_status,
     .depth = skr_rabbit_depth,
     .topology = &skr_rabbit_topology,
 };

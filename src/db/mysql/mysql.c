@@ -81,13 +81,6 @@ read_place(const struct skr_url *url, struct options *options,
     return skr_host_check_list(url, error);
 }
 
-// False for a socket. The first of the hosts that is another machine.
-static bool
-find_other(const struct options *options, struct skr_host *other)
-{
-    return options->hosts != NULL && skr_host_find_other(options->hosts, other);
-}
-
 // A password, or a message, does not cross a network in the clear unless the
 // URL says so: where one host is another machine all have TLS.
 static enum skr_code
@@ -101,7 +94,8 @@ read_tls(const struct skr_url *url, struct options *options,
     bool is_asked_for = options->authority != NULL ||
                         options->certificate != NULL || options->key != NULL ||
                         skr_url_find(url, "ssl_verify") != NULL;
-    options->uses_tls = is_asked_for || find_other(options, &other);
+    options->uses_tls =
+        is_asked_for || skr_host_find_other(options->hosts, &other);
     options->verifies_server = true;
     enum skr_code code = skr_url_boolean(url, "ssl", &options->uses_tls, error);
     if (code == SKR_OK)
@@ -245,7 +239,7 @@ find_exposure(const struct skr_url *url, char said[SKR_EXPOSURE_SIZE])
         return;
     if (url->password == NULL || url->password[0] == '\0' ||
         read_url(url, &options, NULL) != SKR_OK || options.uses_tls ||
-        !find_other(&options, &other))
+        !skr_host_find_other(options.hosts, &other))
         return;
     snprintf(said, SKR_EXPOSURE_SIZE,
              "ssl=0 lets whoever listens on the way to %.80s read all "
