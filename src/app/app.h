@@ -110,6 +110,7 @@ skr_configured_fn skr_command_deduplication_cleanup;
 skr_command_fn skr_command_failed_remove;
 skr_command_fn skr_command_failed_retry;
 skr_command_fn skr_command_failed_show;
+skr_command_fn skr_command_doctor;
 skr_command_fn skr_command_init;
 skr_command_fn skr_command_partition;
 skr_command_fn skr_command_kafka_relay;

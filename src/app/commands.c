@@ -237,6 +237,14 @@ static const struct skr_option stats_options[] = {
     {0},
 };
 
+static const struct skr_option doctor_options[] = {
+    NUMBER("age", '\0', "SECONDS",
+           "what waits or is open for longer is told; 300 by default", 1,
+           A_CENTURY_S),
+    FLAG("json", '\0', "print the findings as JSON"),
+    {0},
+};
+
 static const struct skr_option cleanup_outbox_options[] = {
     NUMBER("days", 'd', "N", "keep so many days; 7 by default", 0, 36500),
     NUMBER("batch-size", 'b', "N", "rows of a step at most; 1000 by default", 1,
@@ -507,6 +515,21 @@ const struct skr_command skr_commands[] = {
         .options = failed_remove_options,
         .reports = true,
         .run = skr_command_failed_remove,
+    },
+    {
+        .name = "doctor",
+        .arguments = "",
+        .summary = "Look for what is wrong, and say what to do",
+        .help = "Looks at the configuration, at databases and their tables, at "
+                "brokers, and at what\nwaits; changes nothing. Each finding "
+                "has its evidence, why it matters, and the\ncure. The exit "
+                "code is 1 where there is an error or a warning.\n\n"
+                "Examples:\n"
+                "  skirnir doctor\n"
+                "  skirnir doctor --age=60\n"
+                "  skirnir doctor --json\n",
+        .options = doctor_options,
+        .run = skr_command_doctor,
     },
     {
         .name = "cleanup-outbox",

@@ -159,6 +159,9 @@ static const struct skr_word words[] = {
      "= '{table:name}'"},
     // Some servers keep names in lower case, and find them in any.
     {"last_row", "LAST_INSERT_ID()"},
+    {"oldest_transaction_s",
+     "SELECT COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())), 0) "
+     "FROM information_schema.innodb_trx"},
     {"table_place",
      "SELECT table_name FROM information_schema.tables WHERE table_schema = "
      "DATABASE() AND table_name = '{table:name}' "

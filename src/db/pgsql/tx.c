@@ -130,6 +130,10 @@ static const struct skr_word words[] = {
     // would be sorted anew for each batch. begin() does the rest.
     {"queue_is_beyond", "'' || queue_name = ?"},
     {"queue_is_unindexed", "'' || queue_name = ?"},
+    {"oldest_transaction_s",
+     "SELECT CAST(COALESCE(MAX(EXTRACT(EPOCH FROM now() - xact_start)), 0) AS "
+     "BIGINT) FROM pg_stat_activity WHERE datname = current_database() "
+     "AND pid <> pg_backend_pid()"},
     // What the server counts as it is written; a restart may have lost that.
     {"row_estimate", "SELECT CAST(COALESCE(MAX(COALESCE(NULLIF("
                      "pg_stat_get_live_tuples(oid), 0), "

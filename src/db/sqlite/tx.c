@@ -278,6 +278,7 @@ static const struct skr_word words[] = {
                      "WHERE name = '{table:name}' COLLATE NOCASE"},
     // Orders and orders are one table.
     {"last_row", "last_insert_rowid()"},
+    {"oldest_transaction_s", ""},
     {"table_place", "SELECT name FROM sqlite_master WHERE type = 'table' AND "
                     "name = '{table:name}' COLLATE NOCASE"},
 };
