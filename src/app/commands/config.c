@@ -97,7 +97,7 @@ check_transports(const struct skr_config *config, struct tally *tally)
 }
 
 struct checking {
-    struct tally *tally;
+    struct skr_config_listener listener;
     const struct skr_config *config;
     const struct skr_config_handler *handler;
 };
@@ -109,8 +109,9 @@ report(const struct checking *checking, enum skr_config_severity severity,
     struct skr_error shown;
     skr_fail(&shown, SKR_OK, SKR_GIVE_UP, "handlers.%s.%s: %s",
              checking->handler->message_name, key, text);
-    print_report(checking->tally, severity, checking->config->path,
-                 checking->handler->line, shown.text);
+    checking->listener.report(checking->listener.user, severity,
+                              checking->config->path, checking->handler->line,
+                              shown.text);
 }
 
 static void
@@ -163,13 +164,11 @@ open_database(const struct checking *checking)
     return NULL;
 }
 
-// Reports what a consumer would refuse, and what the database says of SQL
-// without running it. Loads no library: no code of its file runs. A database
-// that cannot be asked is a warning, and one that is not made yet is nothing.
-static void
-check_handlers(const struct skr_config *config, struct tally *tally)
+void
+skr_app_check_handlers(const struct skr_config *config,
+                       struct skr_config_listener listener)
 {
-    struct checking checking = {.tally = tally, .config = config};
+    struct checking checking = {.listener = listener, .config = config};
     struct skr_db *db = NULL;
     bool was_tried = false;
     for (size_t i = 0; i < config->handler_count; i++) {
@@ -204,13 +203,13 @@ check(struct skr_app *app)
     struct tally tally = {.output = {.fd = STDOUT_FILENO}};
     struct skr_config *config = NULL;
     struct skr_error error;
-    enum skr_code code = skr_config_load(
-        chosen_file(app), (struct skr_config_listener){print_report, &tally},
-        &config, &error);
+    const struct skr_config_listener listener = {print_report, &tally};
+    enum skr_code code =
+        skr_config_load(chosen_file(app), listener, &config, &error);
     if (code == SKR_NO_MEMORY)
         return skr_app_fail(app, &error);
     if (code == SKR_OK) {
-        check_handlers(config, &tally);
+        skr_app_check_handlers(config, listener);
         check_transports(config, &tally);
     }
     if (code != SKR_OK || tally.mistakes > 0) {

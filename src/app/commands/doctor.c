@@ -6,7 +6,6 @@
 #include "app/admin/stats.h"
 #include "app/app.h"
 #include "app/console/terminal.h"
-#include "app/wiring/handlers.h"
 #include "app/wiring/transports.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -370,7 +369,8 @@ check_databases(struct doctor *doctor)
         const struct skr_config_database *database = &config->databases[i];
         bool answers = check_database(doctor, database);
         if (answers && database == config->inbox_database)
-            skr_app_check_handlers(config, take_report, doctor);
+            skr_app_check_handlers(
+                config, (struct skr_config_listener){take_report, doctor});
         for (size_t k = 0; k < config->transport_count && answers; k++)
             if (skr_transport_has_table(&config->transports[k]) &&
                 config->transports[k].database == database)
@@ -417,10 +417,10 @@ check_messages(struct doctor *doctor, struct skr_error *error)
 {
     struct skr_stats stats;
     enum skr_code code =
-        skr_stats_read(doctor->app, doctor->config, NULL, 0, &stats, error);
+        skr_stats_read(doctor->app, doctor->config, &stats, error);
     if (code != SKR_OK)
         return code;
-    skr_unread_find(doctor->config, NULL, 0, &stats.silent, &stats.unread);
+    skr_unread_find(doctor->app, doctor->config, &stats.silent, &stats.unread);
     for (size_t i = 0; i < stats.count; i++) {
         const struct skr_transport_stats *item = &stats.items[i];
         const char *name = item->transport->name;
