@@ -56,11 +56,14 @@ final class Worker
         }
     }
 
-    /** A function with a yield returns before its body has run: it has not handled the message. */
+    /** A function with a yield returns before its body has run, and one that returns a promise may do so: neither has
+     *  handled the message. */
     public static function checkRan(mixed $result): void
     {
         if ($result instanceof Generator)
             throw new SkirnirException('the handler has a yield: its body would not run; write a plain function');
+        if (is_object($result) && (method_exists($result, 'then') || method_exists($result, 'await')))
+            throw new SkirnirException('the handler returned a promise: wait for it in the handler');
     }
 
     private static function say(array $line): void

@@ -236,7 +236,13 @@ $run('a body that did not run is no success', function () {
     $generator = function () {
         yield 1;
     };
-    same('retry', $call->invoke(null, $generator, message())['verdict']);
+    $promise = fn () => new class {
+        public function then(): void
+        {
+        }
+    };
+    foreach ([$generator, $promise] as $handler)
+        same('retry', $call->invoke(null, $handler, message())['verdict']);
 });
 $run('ids ascend', function () {
     $ids = array_map(fn () => Skirnir\Id::make(), range(1, 5000));

@@ -37,9 +37,9 @@ class Message:
             raise Reject(f"the body is not JSON: {error}") from error
 
 
-NOT_RUN = ("the handler is `async def`, or has a `yield`: its body would not "
-           "run; write a plain function, with asyncio.run() in it for what "
-           "is asynchronous")
+NOT_RUN = ("the handler is `async def`, has a `yield`, or returned a future: "
+           "its body need not have run; write a plain function that waits, with "
+           "asyncio.run() in it for what is asynchronous")
 
 
 def run(function, deduplicates=False, idle_s=60):
@@ -88,7 +88,7 @@ def call(function, message):
 def check_ran(result):
     """A handler whose body does not run has not handled the message."""
     if inspect.isawaitable(result) or inspect.isgenerator(result) or \
-            inspect.isasyncgen(result):
+            inspect.isasyncgen(result) or hasattr(result, "add_done_callback"):
         raise SkirnirError(NOT_RUN)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Run by tests/integration/test_clients.py, which makes the databases that
 SKR_CLIENT_SQLITE, _POSTGRESQL and _MARIADB name, with their tables."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -261,6 +262,8 @@ class TestWorker(unittest.TestCase):
         for function in asynchronous, generator:
             with self.assertRaisesRegex(skirnir.SkirnirError, "async def"):
                 worker.run(function)
+        for function in (asynchronous, generator,
+                         lambda message: concurrent.futures.Future()):
             answer, is_usable = worker.call(
                 lambda message: function(message), message())
             self.assertEqual((answer["verdict"], is_usable), ("retry", False))
