@@ -28,14 +28,6 @@ skr_job_log_failed(const struct skr_consumer *consumer, const struct job *job,
             SKR_LOG_TEXT("error", job->reason.text));
 }
 
-static void
-end_not_understood(struct skr_consumer *consumer, struct job *job,
-                   const struct skr_error *reason)
-{
-    job->reason = *reason;
-    skr_job_end(consumer, job, SKR_END_NOT_UNDERSTOOD);
-}
-
 // What keeps an understood message from its handler; SKR_OK: nothing.
 static enum skr_code
 find_obstacle(const struct skr_consumer *consumer,
@@ -119,13 +111,12 @@ skr_job_decode(struct skr_consumer *consumer, struct job *job,
 {
     const struct skr_incoming *incoming = job->incoming;
     struct skr_envelope envelope = {0};
-    struct skr_error reason = {0};
     job->retry_count = incoming->retry_count;
-    enum skr_code code = read_envelope(consumer, job, &envelope, &reason);
+    enum skr_code code = read_envelope(consumer, job, &envelope, &job->reason);
     if (code == SKR_NO_MEMORY)
         return skr_fail_memory(error);
     if (code != SKR_OK) {
-        end_not_understood(consumer, job, &reason);
+        skr_job_end(consumer, job, SKR_END_NOT_UNDERSTOOD);
         return SKR_OK;
     }
     if (envelope.retry_count > job->retry_count)
@@ -152,7 +143,7 @@ skr_job_decode(struct skr_consumer *consumer, struct job *job,
     job->recorded_name = class_name == NULL ? message->name : class_name;
     if (job->handler == NULL)
         skr_job_set_unhandled(consumer, job);
-    else if (find_obstacle(consumer, &envelope, job, &reason) != SKR_OK)
-        end_not_understood(consumer, job, &reason);
+    else if (find_obstacle(consumer, &envelope, job, &job->reason) != SKR_OK)
+        skr_job_end(consumer, job, SKR_END_NOT_UNDERSTOOD);
     return skr_job_find_exhaustion(consumer, job, error);
 }

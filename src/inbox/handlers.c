@@ -192,30 +192,6 @@ call_handler(struct skr_consumer *consumer, const struct job *job,
     return verdict;
 }
 
-static void
-call_all(struct skr_consumer *consumer, const struct job *job, struct skr_tx tx,
-         struct attempt *attempt)
-{
-    const struct hooks *hooks = &consumer->hooks;
-    struct skr_error *reason = &attempt->reason;
-    enum skr_verdict verdict = SKR_ACCEPT;
-    attempt->speaker = SKR_SPEAKER_FUNCTION;
-    for (size_t i = 0; i < hooks->count && verdict == SKR_ACCEPT; i++)
-        verdict = call_hook(&hooks->items[i], hooks->items[i].before, job, tx,
-                            reason);
-    if (verdict == SKR_ACCEPT) {
-        verdict = call_handler(consumer, job, tx, reason);
-        if (verdict != SKR_ACCEPT && job->handler->sql != NULL)
-            attempt->speaker = SKR_SPEAKER_SQL;
-        else if (verdict != SKR_ACCEPT && job->handler->child != NULL)
-            attempt->speaker = SKR_SPEAKER_PROCESS;
-    }
-    for (size_t i = 0; i < hooks->count && verdict == SKR_ACCEPT; i++)
-        verdict =
-            call_hook(&hooks->items[i], hooks->items[i].after, job, tx, reason);
-    attempt->verdict = verdict;
-}
-
 // What a driver says of statements, and the parent of a process that there is
 // none, is believed. Of any other word the text alone counts.
 static void
@@ -239,10 +215,27 @@ void
 skr_job_invoke(struct skr_consumer *consumer, const struct job *job,
                struct skr_tx tx, struct attempt *attempt)
 {
+    const struct hooks *hooks = &consumer->hooks;
+    struct skr_error *reason = &attempt->reason;
+    enum skr_verdict verdict = SKR_ACCEPT;
+    attempt->speaker = SKR_SPEAKER_FUNCTION;
     // However long a handler takes, that is its own business.
     skr_beat_wait();
-    call_all(consumer, job, tx, attempt);
+    for (size_t i = 0; i < hooks->count && verdict == SKR_ACCEPT; i++)
+        verdict = call_hook(&hooks->items[i], hooks->items[i].before, job, tx,
+                            reason);
+    if (verdict == SKR_ACCEPT) {
+        verdict = call_handler(consumer, job, tx, reason);
+        if (verdict != SKR_ACCEPT && job->handler->sql != NULL)
+            attempt->speaker = SKR_SPEAKER_SQL;
+        else if (verdict != SKR_ACCEPT && job->handler->child != NULL)
+            attempt->speaker = SKR_SPEAKER_PROCESS;
+    }
+    for (size_t i = 0; i < hooks->count && verdict == SKR_ACCEPT; i++)
+        verdict =
+            call_hook(&hooks->items[i], hooks->items[i].after, job, tx, reason);
     skr_beat_resume();
+    attempt->verdict = verdict;
     judge_reason(job, attempt);
 }
 
