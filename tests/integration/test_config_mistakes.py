@@ -84,6 +84,16 @@ MISTAKES = {
         "    orders: 'queue://default?queue_name=orders'",
         "    orders: 'amqp://guest:hunter2@mq/?exchang[name]=shop'  # here",
         ["transports.orders", "'exchang[name]'", "did you mean 'exchange'?"]),
+    "queue with a name of RabbitMQ's own": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"
+        "        options:\n            queues: {amq.bills: ~}  # here",
+        ["transports.orders", "RabbitMQ's own", "another than amq.bills"]),
+    "exchange with a name of RabbitMQ's own": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"
+        "        options:\n            exchange: {name: amq.shop}  # here",
+        ["transports.orders", "RabbitMQ's own", "another than amq.shop"]),
     "list of queues that are maps": (
         "    orders: 'queue://default?queue_name=orders'",
         "    orders:\n        dsn: 'amqp://guest:hunter2@mq/'\n"

@@ -47,6 +47,8 @@ test_a_dsn_says_what_there_is(void **state)
         {"amqp://h/v/orders?defaults=symfony",
          "orders:fanout? orders orders>orders() "},
         {"amqp://h?exchange[name]=&defaults=symfony", "messages "},
+        {"amqp://h/v/amq.topic?defaults=symfony",
+         "amq.topic:fanout? messages amq.topic>messages() "},
         // Queues that it names, with and without an exchange.
         {"amqp://h?queues=a,b", "a b "},
         {"amqp://h/v/x?queues[a]=&queues[b][binding_keys][0]=k&queues[b]"

@@ -818,15 +818,6 @@ resubscribe(struct rabbit_broker *broker, size_t capacity,
     return code;
 }
 
-static bool
-has_enough(const struct rabbit_broker *broker, size_t capacity)
-{
-    const struct rabbit_consumer *consumer = &broker->consumer;
-    return broker->failure.code == SKR_OK &&
-           skr_rabbit_deliveries_waiting(&consumer->deliveries) >= capacity &&
-           skr_clock_ms() - consumer->turned_ms < TURN_MS;
-}
-
 // SKR_OK: something is waiting.
 static enum skr_code
 wait_for_deliveries(struct rabbit_broker *broker, size_t capacity,
@@ -835,7 +826,9 @@ wait_for_deliveries(struct rabbit_broker *broker, size_t capacity,
     const struct rabbit_consumer *consumer = &broker->consumer;
     int64_t deadline_ms = skr_clock_ms() + timeout_ms;
     enum skr_code code = SKR_OK;
-    if (!has_enough(broker, capacity))
+    if (broker->failure.code != SKR_OK ||
+        skr_rabbit_deliveries_waiting(&consumer->deliveries) < capacity ||
+        skr_clock_ms() - consumer->turned_ms >= TURN_MS)
         code = turn_consumer(broker, 0, error);
     if (code == SKR_OK && timeout_ms == 0 && !has_waiting(broker))
         code = poll_queues(broker, error);

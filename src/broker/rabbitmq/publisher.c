@@ -95,18 +95,6 @@ note_exchange(struct rabbit_publisher *publisher, const char *name,
     return SKR_OK;
 }
 
-// Asks the server; the answer comes later.
-static enum skr_code
-ask_for_exchange(struct rabbit_publisher *publisher, struct skr_amqp *amqp,
-                 const char *name, struct skr_error *error)
-{
-    snprintf(publisher->asked, sizeof(publisher->asked), "%s", name);
-    publisher->is_asking = true;
-    publisher->asked_ms = skr_clock_ms();
-    return skr_amqp_look_for(amqp, RABBIT_ASKING, SKR_AMQP_EXCHANGE, name,
-                             error);
-}
-
 static const char *
 content_type_of(const struct skr_message *message)
 {
@@ -238,7 +226,12 @@ try_entry(struct rabbit_broker *broker, const struct rabbit_entry *entry,
     *waits = true;
     if (publisher->is_asking || !publisher->is_asking_open)
         return SKR_OK;
-    return ask_for_exchange(publisher, &broker->amqp, name, error);
+    // The answer comes later.
+    snprintf(publisher->asked, sizeof(publisher->asked), "%s", name);
+    publisher->is_asking = true;
+    publisher->asked_ms = skr_clock_ms();
+    return skr_amqp_look_for(&broker->amqp, RABBIT_ASKING, SKR_AMQP_EXCHANGE,
+                             name, error);
 }
 
 // A channel knows the leaders of quorum queues from its first message to each.
@@ -372,17 +365,6 @@ result_of(uint16_t reply, const struct skr_error *reason)
     }
 }
 
-// Access to one topic of an exchange may be refused, or to all of it.
-static bool
-concerns_exchange(const struct skr_amqp_reply *reply)
-{
-    static const char mark[] = "access to topic";
-    return reply->code == SKR_AMQP_NOT_FOUND ||
-           (reply->code == SKR_AMQP_ACCESS_REFUSED &&
-            memmem(reply->text.bytes, reply->text.size, mark,
-                   sizeof(mark) - 1) == NULL);
-}
-
 // Everything that was sent on the channel becomes suspect and goes again, one
 // at a time; what was alone on it has closed it.
 static enum skr_code
@@ -402,7 +384,13 @@ on_publishing_closed(struct rabbit_broker *broker,
     forget_exchanges(publisher);
     const struct rabbit_entry *oldest =
         skr_rabbit_window_oldest(&publisher->window);
-    if (publisher->window.in_flight == 1 && concerns_exchange(reply)) {
+    // Access to one topic of an exchange may be refused, or to all of it.
+    static const char mark[] = "access to topic";
+    bool concerns_exchange = reply->code == SKR_AMQP_NOT_FOUND ||
+                             (reply->code == SKR_AMQP_ACCESS_REFUSED &&
+                              memmem(reply->text.bytes, reply->text.size, mark,
+                                     sizeof(mark) - 1) == NULL);
+    if (publisher->window.in_flight == 1 && concerns_exchange) {
         const char *exchange = skr_rabbit_entry_exchange(oldest);
         skr_rabbit_fail_exchange(broker, exchange, &said);
         code = note_exchange(publisher, exchange, &said, error);

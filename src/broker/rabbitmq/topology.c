@@ -28,6 +28,12 @@ enum {
     MOST_DECLARED = 1024,
 };
 
+#define RESERVED "amq."
+
+static const char *const own_exchanges[] = {
+    "amq.direct", "amq.fanout", "amq.headers",
+    "amq.match",  "amq.topic",  "amq.rabbitmq.trace"};
+
 enum skr_code
 skr_rabbit_queue_add(struct rabbit_options *options, const char *name,
                      size_t size, struct rabbit_queue **queue,
@@ -40,6 +46,11 @@ skr_rabbit_queue_add(struct rabbit_options *options, const char *name,
             memcmp((*queue)->name, name, size) == 0)
             return SKR_OK;
     }
+    if (skr_text_starts_with(name, RESERVED))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "queues: names that begin with " RESERVED
+                        " are RabbitMQ's own; choose another than %.*s",
+                        size > 80 ? 80 : (int)size, name);
     if (size == 0 || size > UINT8_MAX)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "queues: a name of %zu bytes; from 1 to %d are "
@@ -65,12 +76,21 @@ skr_rabbit_topology_complete(struct rabbit_options *options,
     struct rabbit_queue *queue = NULL;
     if (topology->has_defaults && topology->exchange == NULL)
         topology->exchange = SKR_DEFAULT_EXCHANGE;
+    if (topology->exchange != NULL &&
+        skr_text_starts_with(topology->exchange, RESERVED) &&
+        !skr_text_is_among(topology->exchange, own_exchanges,
+                           SKR_COUNT_OF(own_exchanges)))
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "exchange: names that begin with " RESERVED
+                        " are RabbitMQ's own; choose another than %.80s",
+                        topology->exchange);
     topology->names_queues = topology->queue_count > 0;
     if (topology->names_queues)
         return SKR_OK;
     // As Symfony has it: a queue of the exchange's name.
     const char *name = topology->exchange;
-    if (name == NULL || name[0] == '\0' || strlen(name) > UINT8_MAX)
+    if (name == NULL || name[0] == '\0' || strlen(name) > UINT8_MAX ||
+        skr_text_starts_with(name, RESERVED))
         name = SKR_DEFAULT_EXCHANGE;
     return skr_rabbit_queue_add(options, name, strlen(name), &queue, error);
 }
