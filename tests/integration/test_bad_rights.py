@@ -174,6 +174,9 @@ def stranger(place):
 
 @pytest.mark.parametrize("place, change, cure", [
     ("mariadb", "SELECT 1", "or correct its name in the DSN"),
+    ("mariadb", "GRANT ALL ON *.* TO {0}@localhost; "
+     "ALTER USER {0}@localhost WITH MAX_QUERIES_PER_HOUR 1",
+     "raise that limit, by ALTER USER"),
     ("postgresql", "REVOKE CONNECT ON DATABASE {0} FROM PUBLIC",
      "GRANT CONNECT ON DATABASE"),
     ("postgresql", "ALTER ROLE {0} CONNECTION LIMIT 0",

@@ -618,6 +618,16 @@ def test_transport_of_the_other_kind_is_named_with_the_right_command(shop):
     assert "not an outbox" in result.stderr
 
 
+def test_setup_of_a_transport_without_a_table_names_the_right_command(shop):
+    old = "'queue://default?queue_name=orders'"
+    for dsn, named in [("amqp://mq/", True), ("kafka://mq/", False)]:
+        write(shop, GOOD.replace(old, f"'{dsn}'"))
+        result = shop.run("setup", "orders")
+        assert result.returncode == 1
+        assert "which has no table" in result.stderr
+        assert ("skirnir setup-amqp" in result.stderr) == named
+
+
 def test_transport_without_a_driver_is_named(shop):
     write(shop, GOOD.replace("'queue://default?queue_name=orders'",
                              "'redis://localhost'")

@@ -315,8 +315,11 @@ set_up_one(const struct skr_app *app, const struct skr_config *config,
         return code;
     if (!skr_transport_has_table(transport))
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
-                        "transport %s is %s://, which has no table", name,
-                        transport->scheme);
+                        "transport %s is %s://, which has no table%s", name,
+                        transport->scheme,
+                        skr_driver_scheme(transport->scheme)->has_exchanges
+                            ? "; `skirnir setup-amqp` declares what it has"
+                            : "");
     return set_up(app, config, transport, true, error);
 }
 

@@ -15,6 +15,7 @@
     "another connection holds the lock; a transaction is open too long"
 #define GONE "the connection was lost"
 #define BUSY "the server has no room for another connection"
+#define LIMIT "raise that limit, by ALTER USER or in the server's settings"
 #define LOGIN "check user and password in the DSN"
 #define RIGHT "GRANT this user the right it names"
 #define SPACE "free some space on the server's disk"
@@ -95,8 +96,8 @@ static const struct {
 
     // The way to the server.
     {1040, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},
-    {1203, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},
-    {1226, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},
+    {1203, SKR_UNAVAILABLE, SKR_RECONNECT, LIMIT},
+    {1226, SKR_UNAVAILABLE, SKR_RECONNECT, LIMIT},
     {1047, SKR_UNAVAILABLE, SKR_RECONNECT, NULL},  // Galera: node not ready
     {1053, SKR_UNAVAILABLE, SKR_RECONNECT, GONE},  // server shuts down
     {1135, SKR_UNAVAILABLE, SKR_RECONNECT, BUSY},  // it starts no thread
