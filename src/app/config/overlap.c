@@ -267,7 +267,7 @@ struct reading {
 };
 
 static enum skr_code
-find_subscription(struct reading *reading, struct skr_error *error)
+find_subscription(struct reading *reading)
 {
     const struct skr_broker_ops *ops =
         reading->transport->scheme == NULL
@@ -277,12 +277,11 @@ find_subscription(struct reading *reading, struct skr_error *error)
     char *text = NULL;
     if (ops == NULL || !ops->has_topics)
         return SKR_OK;
-    enum skr_code code =
-        skr_config_broker_url(reading->transport, &text, error);
+    enum skr_code code = skr_config_broker_url(reading->transport, &text, NULL);
     if (code == SKR_OK)
-        code = skr_url_parse(text, &url, error);
+        code = skr_url_parse(text, &url, NULL);
     if (code == SKR_OK) {
-        code = ops->subscription(&url, &reading->subscription, error);
+        code = ops->subscription(&url, &reading->subscription, NULL);
         skr_url_fini(&url);
     }
     free(text);
@@ -321,7 +320,7 @@ check_logs(struct skr_config_reader *reader)
     enum skr_code code = readings == NULL ? SKR_NO_MEMORY : SKR_OK;
     for (size_t i = 0; i < count && code == SKR_OK; i++) {
         readings[i].transport = &config->transports[i];
-        code = find_subscription(&readings[i], NULL);
+        code = find_subscription(&readings[i]);
         for (size_t k = 0; k < i && code == SKR_OK; k++)
             check_groups(reader, &readings[k], &readings[i]);
     }

@@ -116,6 +116,19 @@ skr_cleaner_clean_deduplication(const struct skr_config *config,
     return code;
 }
 
+static struct skr_cleaning
+pace(uint32_t age_s, uint32_t pause_factor,
+     bool (*each_step)(void *user, uint64_t rows), void *user)
+{
+    return (struct skr_cleaning){
+        .age_s = age_s,
+        .batch_size = SKR_CLEANER_BATCH,
+        .pause_factor = pause_factor,
+        .each_step = each_step,
+        .user = user,
+    };
+}
+
 static bool
 show_step(void *user, uint64_t rows)
 {
@@ -125,13 +138,7 @@ show_step(void *user, uint64_t rows)
 struct skr_cleaning
 skr_cleaner_shown_pace(struct skr_progress *progress, uint32_t age_s)
 {
-    return (struct skr_cleaning){
-        .age_s = age_s,
-        .batch_size = SKR_CLEANER_BATCH,
-        .pause_factor = 1,
-        .each_step = show_step,
-        .user = progress,
-    };
+    return pace(age_s, 1, show_step, progress);
 }
 
 struct skr_cleaner {
@@ -151,18 +158,6 @@ may_go_on(void *user, uint64_t rows)
 {
     (void)rows;
     return !is_stopped(user);
-}
-
-static struct skr_cleaning
-pace(struct skr_cleaner *cleaner, uint32_t age_s)
-{
-    return (struct skr_cleaning){
-        .age_s = age_s,
-        .batch_size = SKR_CLEANER_BATCH,
-        .pause_factor = PAUSE_FACTOR,
-        .each_step = may_go_on,
-        .user = cleaner,
-    };
 }
 
 static void
@@ -188,7 +183,8 @@ clean_failed(struct skr_cleaner *cleaner, const struct skr_config *config)
     struct skr_failed_session session;
     struct skr_error error = {0};
     const struct skr_cleaning cleaning =
-        pace(cleaner, config->cleanup.failed_days * SKR_CLEANER_DAY_S);
+        pace(config->cleanup.failed_days * SKR_CLEANER_DAY_S, PAUSE_FACTOR,
+             may_go_on, cleaner);
     if (cleaning.age_s == 0 || is_stopped(cleaner))
         return;
     enum skr_code code = skr_failed_open(&session, config, NULL, NULL, &error);
@@ -213,7 +209,8 @@ skr_cleaner_clean_configured(struct skr_cleaner *cleaner, const void *user)
 {
     const struct skr_config *config = user;
     struct skr_cleaning cleaning =
-        pace(cleaner, config->cleanup.outbox_days * SKR_CLEANER_DAY_S);
+        pace(config->cleanup.outbox_days * SKR_CLEANER_DAY_S, PAUSE_FACTOR,
+             may_go_on, cleaner);
     for (size_t i = 0; i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
         uint64_t removed = 0;
