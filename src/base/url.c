@@ -83,10 +83,14 @@ parse_scheme(const char *text, struct skr_url *url, const char **rest,
                             "a DSN begins with scheme://, as in "
                             "sqlite:///shop.db, and not with %s",
                             not_schemes[i].told);
-    if (length == 0 || strncmp(text + length, "://", 3) != 0)
+    const char *colon = strstr(text, "://");
+    if (length == 0 || text + length != colon)
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "a DSN begins with scheme://, as in "
-                        "sqlite:///shop.db");
+                        "sqlite:///shop.db%s",
+                        colon == NULL ? ""
+                                      : "; a scheme has lower case letters, "
+                                        "digits, +, - and .");
     *rest = text + length + 3;
     return decode(text, text + length, "scheme", &url->scheme, error);
 }

@@ -227,6 +227,10 @@ MISTAKES = {
         "    default: 'sqlite:///shop.db'",
         "    default: 'jdbc:mysql://shop:hunter2@db/shop'  # here",
         ["databases.default", "and not with jdbc:"]),
+    "DSN with a scheme that has an underline": (
+        "    orders: 'queue://default?queue_name=orders'",
+        "    orders: 'ordered_doctrine://default'  # here",
+        ["transports.orders", "a scheme has lower case letters", "-"]),
     "DSN of an unknown database": (
         "    default: 'sqlite:///shop.db'",
         "    default: 'oracle://host/shop'  # here",
@@ -700,6 +704,8 @@ def test_keys_are_listed_with_their_defaults(shop):
     assert keys["transports.*.in_flight"]["default"] == "1000"
     assert keys["transports.*.dsn"]["required"]
     text = shop.check("config", "keys")
+    result = shop.run("config", "keys", "transports.*.in_flight")
+    assert result.returncode == 2 and "one argument too many" in result.stderr
     for path in keys:
         assert f"{path}\n" in text
 

@@ -297,6 +297,11 @@ skr_command_config(struct skr_app *app)
         return skr_app_usage(app, "'%s' is unknown; check, show or keys",
                              action);
     struct skr_error error;
+    if (app->arguments->positional_count > 1)
+        return skr_app_usage(app,
+                             "'%s' is one argument too many: keys prints "
+                             "those that any file may have",
+                             app->arguments->positional[1]);
     if (!skr_arguments_has(app->arguments, "json"))
         print_keys();
     else if (print_keys_as_json(&error) != SKR_OK)

@@ -292,17 +292,6 @@ struct change {
     uint64_t done, skipped;
 };
 
-// To standard error, so that what is done can be counted on the output.
-static void
-say_skipped(struct change *change, int64_t id, const struct skr_error *reason)
-{
-    change->skipped++;
-    skr_progress_clear(&change->progress);
-    fprintf(stderr, "%lld: ", (long long)id);
-    skr_print_plain(reason->text, strlen(reason->text), false, stderr);
-    fprintf(stderr, "\n");
-}
-
 static void
 say_done(struct change *change, const struct skr_failed_found *found,
          const struct target *target)
@@ -351,7 +340,12 @@ change_one(const struct skr_failed_found *found, void *user,
         say_done(change, found, &target);
     } else if (code == SKR_MISSING || code == SKR_REFUSED ||
                code == SKR_INVALID || code == SKR_MALFORMED) {
-        say_skipped(change, id, &reason);
+        // On the output stands what is done, which can be counted there.
+        change->skipped++;
+        skr_progress_clear(&change->progress);
+        fprintf(stderr, "%lld: ", (long long)id);
+        skr_print_plain(reason.text, strlen(reason.text), false, stderr);
+        fprintf(stderr, "\n");
         code = SKR_OK;
     } else {
         skr_fail_with(error, &reason);
@@ -428,20 +422,6 @@ print_summary(const struct change *change)
     printf("%s.\n", skr_progress_is_stopped() ? "; interrupted" : "");
 }
 
-// Blocked heads stand in their outbox, and of filters only the transport
-// chooses among them.
-static enum skr_code
-remind_of_blocked(const struct change *change, struct skr_error *error)
-{
-    struct skr_failed_filter others = change->filter;
-    others.transport = NULL;
-    if (change->removes || change->id_count > 0 ||
-        !skr_failed_filter_is_empty(&others))
-        return SKR_OK;
-    return skr_blocked_remind(change->session->config, change->filter.transport,
-                              error);
-}
-
 static enum skr_code
 change_all(struct change *change, struct skr_error *error)
 {
@@ -464,8 +444,14 @@ change_all(struct change *change, struct skr_error *error)
                                  change_one, change, error);
     skr_progress_end(&change->progress);
     print_summary(change);
-    if (code == SKR_OK)
-        code = remind_of_blocked(change, error);
+    // Blocked heads stand in their outbox, and of filters only the transport
+    // chooses among them.
+    struct skr_failed_filter others = change->filter;
+    others.transport = NULL;
+    if (code == SKR_OK && !change->removes && change->id_count == 0 &&
+        skr_failed_filter_is_empty(&others))
+        code = skr_blocked_remind(change->session->config,
+                                  change->filter.transport, error);
     if (code == SKR_OK && skr_progress_is_stopped())
         return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
                         "interrupted; what was done is done, and running it "
