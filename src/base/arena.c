@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 
+#include "base/error.h"
 #include "base/text.h"
 
 #include <stdalign.h>
@@ -88,6 +89,16 @@ skr_arena_text(struct skr_arena *arena, const char *text, size_t size)
         memcpy(copy, text, size);
     copy[size] = '\0';
     return copy;
+}
+
+enum skr_code
+skr_arena_keep(struct skr_arena *arena, const char *text, const char **kept,
+               struct skr_error *error)
+{
+    if (text == NULL)
+        return SKR_OK;
+    *kept = skr_arena_text(arena, text, strlen(text));
+    return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
 }
 
 char *

@@ -5,7 +5,7 @@
 #ifndef SKR_BASE_ARENA_H
 #define SKR_BASE_ARENA_H
 
-#include <stddef.h>
+#include <skirnir/skirnir.h>
 
 struct skr_arena_block;
 
@@ -16,6 +16,10 @@ struct skr_arena {
 // A zeroed struct skr_arena is ready. NULL when memory is out.
 void *skr_arena_take(struct skr_arena *arena, size_t size);
 char *skr_arena_text(struct skr_arena *arena, const char *text, size_t size);
+// A copy of the text; where that is NULL, *kept stays as it is.
+SKR_MUST_CHECK enum skr_code
+skr_arena_keep(struct skr_arena *arena, const char *text, const char **kept,
+               struct skr_error *error);
 // Bytes as text: as they are where every text column can hold them, else
 // base64.
 char *

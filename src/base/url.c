@@ -389,11 +389,7 @@ read_option(const struct skr_url *url, const struct skr_url_option *option,
         return SKR_OK;
     switch (option->kind) {
     case SKR_URL_ELSEWHERE: break;
-    case SKR_URL_TEXT: {
-        char *copy = skr_arena_text(arena, text, strlen(text));
-        *(const char **)value = copy;
-        return copy == NULL ? skr_fail_memory(error) : SKR_OK;
-    }
+    case SKR_URL_TEXT: return skr_arena_keep(arena, text, value, error);
     case SKR_URL_BOOLEAN: return read_boolean(option->name, text, value, error);
     case SKR_URL_NUMBER:
         return read_number(option->name, text, option->least, option->most,

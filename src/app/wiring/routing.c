@@ -137,17 +137,6 @@ first_of(const char *a, const char *b, const char *c)
     return a != NULL ? a : b != NULL ? b : c;
 }
 
-// NULL stays NULL.
-static enum skr_code
-keep(struct skr_arena *arena, const char *text, const char **kept,
-     struct skr_error *error)
-{
-    if (text == NULL)
-        return SKR_OK;
-    *kept = skr_arena_text(arena, text, strlen(text));
-    return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
-}
-
 // As Symfony has it: the DSN's parameters, then options.exchange, then the
 // DSN's path, then its default.
 static enum skr_code
@@ -166,9 +155,9 @@ read_exchange(const struct skr_config_transport *target,
                                 skr_route_path_exchange(&url));
     if (name == NULL && target->has_defaults)
         name = SKR_DEFAULT_EXCHANGE;
-    code = keep(arena, name, &sender->exchange, error);
+    code = skr_arena_keep(arena, name, &sender->exchange, error);
     if (code == SKR_OK)
-        code = keep(
+        code = skr_arena_keep(
             arena,
             first_of(
                 skr_url_find(&url, "exchange[default_publish_routing_key]"),
@@ -203,10 +192,10 @@ read_topic(const struct skr_config_transport *target, struct skr_arena *arena,
                         "'%.40s'",
                         target->name, by);
     if (code == SKR_OK)
-        code = keep(arena,
-                    first_of(skr_url_find(&url, "topic"),
-                             skr_yaml_text(options, "topic"), path),
-                    &sender->topic, error);
+        code = skr_arena_keep(arena,
+                              first_of(skr_url_find(&url, "topic"),
+                                       skr_yaml_text(options, "topic"), path),
+                              &sender->topic, error);
     skr_url_fini(&url);
     return code;
 }

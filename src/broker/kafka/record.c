@@ -116,8 +116,7 @@ derive_id(struct skr_arena *arena, const rd_kafka_message_t *message,
         skr_hash_add_text(skr_hash_start(), rd_kafka_topic_name(message->rkt));
     hash = skr_hash_add_text(hash, place);
     skr_id_format(skr_id_of_hash(hash), text);
-    *id = skr_arena_text(arena, text, strlen(text));
-    return *id == NULL ? skr_fail_memory(error) : SKR_OK;
+    return skr_arena_keep(arena, text, id, error);
 }
 
 static enum skr_code

@@ -252,16 +252,6 @@ skr_kafka_set(rd_kafka_conf_t *properties, const char *name, const char *value,
                     name);
 }
 
-static enum skr_code
-keep(struct kafka_settings *settings, const char *text, const char **kept,
-     struct skr_error *error)
-{
-    if (text == NULL)
-        return SKR_OK;
-    *kept = skr_arena_text(&settings->arena, text, strlen(text));
-    return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
-}
-
 // librdkafka wants every broker with its port.
 static enum skr_code
 read_brokers(const struct skr_url *url, struct kafka_settings *settings,
@@ -272,7 +262,8 @@ read_brokers(const struct skr_url *url, struct kafka_settings *settings,
                         "the DSN names no broker; kafka://HOST:9092 is "
                         "needed");
     if (strchr(url->host, ',') != NULL)
-        return keep(settings, url->host, &settings->brokers, error);
+        return skr_arena_keep(&settings->arena, url->host, &settings->brokers,
+                              error);
     settings->brokers =
         skr_arena_format(&settings->arena, "%s:%u", url->host,
                          url->port == 0 ? DEFAULT_PORT : (unsigned)url->port);
@@ -318,7 +309,7 @@ read_topics(const struct skr_url *url, bool consumes,
         return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
                         "'%.60s' in the DSN is no name of a topic", topic);
     if (!consumes)
-        return keep(settings, topic, &settings->topic, error);
+        return skr_arena_keep(&settings->arena, topic, &settings->topic, error);
     for (size_t i = 0; i < url->parameter_count && code == SKR_OK; i++)
         if (strcmp(url->parameters[i].name, "topics") == 0 ||
             skr_text_starts_with(url->parameters[i].name, "topics["))
@@ -509,8 +500,9 @@ skr_kafka_settings_read(const struct skr_url *url, bool auto_setup,
     if (code == SKR_OK)
         code = read_topics(url, consumes, settings, error);
     if (code == SKR_OK)
-        code = keep(settings, group_id == NULL ? "skirnir" : group_id,
-                    &settings->group, error);
+        code = skr_arena_keep(&settings->arena,
+                              group_id == NULL ? "skirnir" : group_id,
+                              &settings->group, error);
     if (code == SKR_OK)
         code = skr_url_read(url, own, SKR_COUNT_OF(own), &settings->arena,
                             settings, error);

@@ -421,8 +421,8 @@ fill(struct queue_broker *broker, size_t index, struct skr_incoming *incoming,
         return code;
     char id[SKR_ID_TEXT_SIZE];
     skr_id_format(message->id, id);
-    incoming->broker_id = skr_arena_text(&broker->batch.arena, id, strlen(id));
-    return incoming->broker_id == NULL ? skr_fail_memory(error) : SKR_OK;
+    return skr_arena_keep(&broker->batch.arena, id, &incoming->broker_id,
+                          error);
 }
 
 // SKR_OK: look again.

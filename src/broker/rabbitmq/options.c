@@ -100,16 +100,6 @@ warn_of_unknown_parameters(const struct skr_url *url, const struct skr_log *log)
                     SKR_LOG_TEXT("option", url->parameters[i].name));
 }
 
-static enum skr_code
-keep(struct rabbit_options *options, const char *text, const char **kept,
-     struct skr_error *error)
-{
-    if (text == NULL)
-        return SKR_OK;
-    *kept = skr_arena_text(&options->arena, text, strlen(text));
-    return *kept == NULL ? skr_fail_memory(error) : SKR_OK;
-}
-
 // Decodes a part of the raw path by the rules for a whole one.
 static enum skr_code
 keep_path_part(struct rabbit_options *options, const char *part, size_t size,
@@ -122,7 +112,7 @@ keep_path_part(struct rabbit_options *options, const char *part, size_t size,
         return skr_fail_memory(error);
     enum skr_code code = skr_url_parse(dsn, &url, error);
     if (code == SKR_OK)
-        code = keep(options, url.path, kept, error);
+        code = skr_arena_keep(&options->arena, url.path, kept, error);
     skr_url_fini(&url);
     return code;
 }
@@ -161,7 +151,8 @@ read_hosts(const struct skr_url *url, struct rabbit_options *options,
                        : connection->tls.is_on ? TLS_PORT
                                                : PLAIN_PORT;
     enum skr_code code = skr_host_check_list(url, error);
-    return code == SKR_OK ? keep(options, url->host, &connection->hosts, error)
+    return code == SKR_OK ? skr_arena_keep(&options->arena, url->host,
+                                           &connection->hosts, error)
                           : code;
 }
 
@@ -447,10 +438,11 @@ skr_rabbit_options_read(const char *text, const struct skr_url *url,
     if (code == SKR_OK)
         code = read_hosts(url, options, error);
     if (code == SKR_OK)
-        code = keep(options, url->user, &options->connection.user, error);
+        code = skr_arena_keep(&options->arena, url->user,
+                              &options->connection.user, error);
     if (code == SKR_OK)
-        code =
-            keep(options, url->password, &options->connection.password, error);
+        code = skr_arena_keep(&options->arena, url->password,
+                              &options->connection.password, error);
     if (code == SKR_OK)
         code = skr_url_read(url, known, SKR_COUNT_OF(known), &options->arena,
                             options, error);
