@@ -632,6 +632,14 @@ def test_setup_of_a_transport_without_a_table_names_the_right_command(shop):
         assert ("skirnir setup-amqp" in result.stderr) == named
 
 
+def test_setup_says_that_nothing_waits_for_failed_messages(shop):
+    write(shop, GOOD.replace("handlers:", "    failed: 'doctrine://default?"
+                             "queue_name=failed'\nfailure_transport: failed\n"
+                             "handlers:"))
+    assert "waits for rows of failed: --notify is left out" in \
+        shop.check("setup", "failed", "--notify")
+
+
 def test_transport_without_a_driver_is_named(shop):
     write(shop, GOOD.replace("'queue://default?queue_name=orders'",
                              "'redis://localhost'")

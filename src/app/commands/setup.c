@@ -61,6 +61,10 @@ set_notify(const struct skr_app *app, const struct skr_store *table,
     // failed table has none.
     bool has_reader =
         transport->kind == SKR_TRANSPORT_QUEUE || transport->relay_to != NULL;
+    if (says_notify(app) && !has_reader && app->arguments->positional_count > 0)
+        printf("  no relay and no consumer waits for rows of %s: %s is left "
+               "out\n",
+               transport->name, wanted ? "--notify" : "--no-notify");
     if (!says_notify(app) || !has_reader)
         return SKR_OK;
     enum skr_code code = skr_store_set_notify(table, db, wanted, error);
