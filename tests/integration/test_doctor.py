@@ -11,6 +11,8 @@ import databases
 import shop as shops
 import worlds
 
+pytestmark = pytest.mark.alike
+
 CONFIG = """\
 databases:
     default: '{database}'

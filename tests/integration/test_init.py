@@ -14,6 +14,7 @@ import shop as shops
 import terminals
 import worlds
 
+pytestmark = pytest.mark.alike
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if name != "SKIRNIR_CONFIG"}
 
