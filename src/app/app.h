@@ -68,11 +68,12 @@ bool skr_app_load(struct skr_app *app, struct skr_config **config);
 enum skr_exit
 skr_app_run_configured(struct skr_app *app, skr_configured_fn *run);
 
-// Reports what a consumer would refuse, and what the database says of SQL
-// without running it. Loads no library: no code of its file runs. A database
-// that cannot be asked is a warning, and one that is not made yet is nothing.
-void skr_app_check_handlers(const struct skr_config *config,
-                            struct skr_config_listener listener);
+// Reports what a consumer would refuse, what the database says of SQL without
+// running it, tables whose ids are used again, and outboxes that go nowhere.
+// Loads no library: no code of its file runs. A database that cannot be asked
+// is a warning, and one that is not made yet is nothing.
+void skr_app_check(const struct skr_config *config,
+                   struct skr_config_listener listener);
 
 // What --limit-like options ask for, shared by relay and consume.
 struct skr_limits {

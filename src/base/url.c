@@ -595,3 +595,12 @@ skr_url_mask(const char *text)
     }
     return skr_text_take(&masked);
 }
+
+bool
+skr_url_has_secret(const char *text)
+{
+    char *masked = skr_url_mask(text);
+    bool has = masked == NULL || strcmp(masked, text) != 0;
+    free(masked);
+    return has;
+}

@@ -107,5 +107,7 @@ char *skr_url_place(const char *text, const struct skr_url_files *files,
 // the value of any parameter that looks like a secret replaced by "***". NULL
 // when memory is out; the caller frees it.
 char *skr_url_mask(const char *text);
+// Whether there is anything to be replaced; true when memory is out.
+bool skr_url_has_secret(const char *text);
 
 #endif

@@ -161,6 +161,8 @@ def test_nothing_is_written_over(folder):
     (["--database=sqlite:///a.db", "--config=no/where.yaml"], 1,
      "no/where.yaml: No such file or directory"),
     (["more"], 2, "more"),
+    (["--database=sqlite:///a\nb.db"], 1, "--database has a line break"),
+    (["--database=sqlite:///" + "a" * 1000], 1, "--database has more than"),
 ])
 def test_mistakes_are_told_and_leave_nothing(folder, arguments, code, words):
     result = folder.run("init", *arguments)
@@ -177,6 +179,42 @@ def test_units_start_what_stands_there(folder):
         assert f'ExecStart="{pathlib.Path(shops.PROGRAM).resolve()}" {worker} ' \
             f'{transport} "--config={folder.folder}/skirnir.yaml"\n' in unit
         assert f"WorkingDirectory={folder.folder}\n" in unit
+
+
+@pytest.mark.parametrize("broker", [
+    "kafka://localhost:9092?sasl.password=secret", "amqp://token@localhost/%2f",
+    "amqp://shop:secret@localhost/%2f"])
+def test_a_file_with_any_secret_is_its_owners(folder, broker):
+    folder.init("--database=sqlite:///shop.db", f"--broker={broker}")
+    path = folder.folder / "skirnir.yaml"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "only its owner may read it" in path.read_text()
+
+
+def test_a_file_without_a_secret_is_everyones(folder):
+    folder.init("--database=sqlite:///shop.db")
+    path = folder.folder / "skirnir.yaml"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert "password" not in path.read_text()
+
+
+def test_the_environment_names_the_file(folder):
+    """Else the commands that it names would work on another one."""
+    folder.environment["SKIRNIR_CONFIG"] = str(folder.folder / "mine.yaml")
+    said = folder.init("--database=sqlite:///shop.db")
+    assert "mine.yaml" in folder.files()
+    assert_is_right(folder, said)
+
+
+def test_a_folder_with_odd_characters(folder):
+    odd = folder.folder / "it's a \"$HOME\" 100%"
+    odd.mkdir()
+    said = folder.init("--database=sqlite:///shop.db",
+                       f"--config={odd}/my file.yaml")
+    result = folder.follow(said)
+    assert result.returncode == 0, result.stderr
+    unit = (odd / "my file-relay.service").read_text()
+    assert "\\\"$$HOME\\\" 100%%/my file.yaml\"\n" in unit
 
 
 def test_a_quote_in_a_dsn_is_kept(folder):

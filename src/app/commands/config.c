@@ -69,7 +69,8 @@ find_reused_ids(const struct skr_config *config,
 // from which nothing goes anywhere. To load a file with one of these is no
 // mistake: a Symfony worker may consume it.
 static void
-check_transports(const struct skr_config *config, struct tally *tally)
+check_transports(const struct skr_config *config,
+                 struct skr_config_listener listener)
 {
     for (size_t i = 0; i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
@@ -91,8 +92,8 @@ check_transports(const struct skr_config *config, struct tally *tally)
         } else {
             continue;
         }
-        print_report(tally, severity, config->path, transport->source.line,
-                     error.text);
+        listener.report(listener.user, severity, config->path,
+                        transport->source.line, error.text);
     }
 }
 
@@ -164,9 +165,9 @@ open_database(const struct checking *checking)
     return NULL;
 }
 
-void
-skr_app_check_handlers(const struct skr_config *config,
-                       struct skr_config_listener listener)
+static void
+check_handlers(const struct skr_config *config,
+               struct skr_config_listener listener)
 {
     struct checking checking = {.listener = listener, .config = config};
     struct skr_db *db = NULL;
@@ -197,6 +198,14 @@ skr_app_check_handlers(const struct skr_config *config,
     skr_db_close(db);
 }
 
+void
+skr_app_check(const struct skr_config *config,
+              struct skr_config_listener listener)
+{
+    check_handlers(config, listener);
+    check_transports(config, listener);
+}
+
 static enum skr_exit
 check(struct skr_app *app)
 {
@@ -208,10 +217,8 @@ check(struct skr_app *app)
         skr_config_load(chosen_file(app), listener, &config, &error);
     if (code == SKR_NO_MEMORY)
         return skr_app_fail(app, &error);
-    if (code == SKR_OK) {
-        skr_app_check_handlers(config, listener);
-        check_transports(config, &tally);
-    }
+    if (code == SKR_OK)
+        skr_app_check(config, listener);
     if (code != SKR_OK || tally.mistakes > 0) {
         skr_config_free(config);
         printf("%zu mistake%s, %zu warning%s\n", tally.mistakes,

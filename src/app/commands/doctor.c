@@ -3,6 +3,7 @@
 // in databases and tables, at brokers, and with messages that wait. It changes
 // nothing.
 
+#include "app/admin/partitions.h"
 #include "app/admin/stats.h"
 #include "app/app.h"
 #include "app/console/terminal.h"
@@ -33,6 +34,7 @@ enum {
 enum check {
     CHECK_CONFIGURATION,
     CHECK_DOUBT,
+    CHECK_SYMFONY,
     CHECK_FILE_MODE,
     CHECK_RETENTION,
     CHECK_DATABASE,
@@ -47,7 +49,7 @@ enum check {
     CHECK_FOREIGN,
     CHECK_BROKER,
     CHECK_NO_RELAY,
-    CHECK_SLOW_RELAY,
+    CHECK_LATE,
     CHECK_NO_CONSUMER,
     CHECK_BLOCKED,
     CHECK_FAILED,
@@ -62,6 +64,9 @@ static const struct {
                              "correct the file"},
     [CHECK_DOUBT] = {"configuration-doubt", "warning",
                      "it may not do what is meant", "correct the file"},
+    [CHECK_SYMFONY] = {"configuration-symfony", "advice",
+                       "Symfony does it, and nothing here",
+                       "nothing, where a Symfony worker runs"},
     [CHECK_FILE_MODE] = {"file-mode", "warning",
                          "every user of this machine can read the passwords "
                          "in it",
@@ -70,7 +75,8 @@ static const struct {
                          "a message whose record is gone is handled again",
                          "raise cleanup.deduplication_days"},
     [CHECK_DATABASE] = {"database", "error", "nothing that uses it can work",
-                        "start the server, or correct the DSN"},
+                        "do what the evidence says: start the server, free the "
+                        "file, or correct the DSN"},
     [CHECK_SETTINGS] = {"database-settings", "advice", "it would serve better",
                         "skirnir setup --tune"},
     [CHECK_TRANSACTION] = {"transaction", "warning",
@@ -102,9 +108,10 @@ static const struct {
                       "start it, or correct the transport"},
     [CHECK_NO_RELAY] = {"no-relay", "error", "messages wait until one runs",
                         NULL},
-    [CHECK_SLOW_RELAY] = {"slow-relay", "warning",
-                          "messages come later than they could",
-                          "read its log: it says what it waits for"},
+    [CHECK_LATE] = {"messages-late", "warning",
+                    "they come later than they could",
+                    "read the log of the relay or consumer: it says what it "
+                    "waits for"},
     [CHECK_NO_CONSUMER] = {"no-consumer", "warning",
                            "messages wait until one runs", NULL},
     [CHECK_BLOCKED] = {"partition-blocked", "warning",
@@ -165,22 +172,32 @@ static void
 take_report(void *user, enum skr_config_severity severity, const char *path,
             int line, const char *text)
 {
-    enum check check =
-        severity == SKR_CONFIG_MISTAKE ? CHECK_CONFIGURATION : CHECK_DOUBT;
+    enum check check = CHECK_CONFIGURATION;
+    if (severity != SKR_CONFIG_MISTAKE)
+        check = skr_text_starts_with(text, "framework") ? CHECK_SYMFONY
+                                                        : CHECK_DOUBT;
     char place[300];
     snprintf(place, sizeof(place), line > 0 ? "%.250s:%d" : "%.250s", path,
              line);
     find(user, check, place, NULL, "%s", text);
 }
 
-// Whether a DSN that holds a secret stands in the text as it is.
+// Whether the text has the DSN with its secret, or its password as DSNs have
+// it: a part may stand there as %env()%, or a path as it was before.
 static bool
 is_secret_in(const char *text, const char *dsn)
 {
-    char *masked = dsn == NULL ? NULL : skr_url_mask(dsn);
-    bool is_secret = masked != NULL && strcmp(masked, dsn) != 0;
-    free(masked);
-    return is_secret && strstr(text, dsn) != NULL;
+    struct skr_url url;
+    char password[300] = "";
+    if (dsn == NULL || !skr_url_has_secret(dsn))
+        return false;
+    if (skr_url_parse(dsn, &url, NULL) == SKR_OK) {
+        if (url.password != NULL)
+            snprintf(password, sizeof(password), ":%.290s@", url.password);
+        skr_url_fini(&url);
+    }
+    return strstr(text, dsn) != NULL ||
+           (password[0] != '\0' && strstr(text, password) != NULL);
 }
 
 static bool
@@ -205,7 +222,7 @@ check_file(struct doctor *doctor)
     struct stat status;
     bool is_secret = false;
     bool is_open = stat(config->path, &status) == 0 &&
-                   (status.st_mode & S_IROTH) != 0 &&
+                   S_ISREG(status.st_mode) && (status.st_mode & S_IROTH) != 0 &&
                    read_file(config->path, &text);
     for (size_t i = 0; i < config->database_count && is_open; i++)
         is_secret |= is_secret_in(text.bytes, config->databases[i].url);
@@ -224,13 +241,15 @@ check_retention(struct doctor *doctor)
 {
     const struct skr_config *config = doctor->config;
     int64_t kept_s = (int64_t)config->cleanup.deduplication_days * A_DAY_S;
+    if (config->cleanup.interval_s == 0 || !skr_config_consumes(config))
+        return;
     for (size_t i = 0; i < config->transport_count; i++) {
         const struct skr_config_transport *transport = &config->transports[i];
         const struct skr_retry_policy *retry = &transport->retry;
         int64_t longest_ms = 0;
         for (uint32_t n = 1; n <= retry->max_retries && n <= MOST_RETRIES; n++)
             longest_ms += skr_retry_delay_ms(retry, n, 0);
-        if (config->cleanup.interval_s > 0 && longest_ms / 1000 > kept_s)
+        if (longest_ms / 1000 > kept_s)
             find(doctor, CHECK_RETENTION, transport->name, NULL,
                  "retries of a message may take %lld days, its record is kept "
                  "for %u",
@@ -258,13 +277,15 @@ diagnose(struct doctor *doctor, const struct skr_config_transport *transport,
     uint64_t count = 0;
     int hours = 0;
     const char *cure = NULL;
+    if (transport->relay_to == NULL)
+        return;
+    // One that is behind may as well be old.
     if (diagnosis->skew(open->table, open->db, &hours, NULL) == SKR_OK &&
-        hours != 0)
+        hours > 0)
         find(doctor, CHECK_TIME_ZONE, transport->name, NULL,
-             "the newest row's time is %d hours %s the server's", abs(hours),
-             hours > 0 ? "ahead of" : "behind");
-    if (transport->relay_to != NULL &&
-        diagnosis->foreign(open->table, open->db, &count, &cure, NULL) ==
+             "the newest row's time is ahead of the server's by hours: %d",
+             hours);
+    if (diagnosis->foreign(open->table, open->db, &count, &cure, NULL) ==
             SKR_OK &&
         count > 0)
         find(doctor, CHECK_FOREIGN, transport->name, cure,
@@ -281,11 +302,14 @@ check_table(struct doctor *doctor, const struct skr_config_transport *transport)
         skr_transport_open(doctor->config, transport, &open, &error);
     if (code == SKR_OK)
         code = open.table->admin->check(open.table, open.db, &error);
-    if (code != SKR_OK)
+    // What is refused was told with the configuration.
+    if (code != SKR_OK && code != SKR_REFUSED)
         find(doctor, code == SKR_MISSING ? CHECK_TABLE : CHECK_SHAPE,
              transport->name, NULL, "%s", error.text);
+    bool is_ours =
+        transport->relay_to != NULL || transport->kind == SKR_TRANSPORT_QUEUE;
     doctor->place = transport->name;
-    if (code == SKR_OK &&
+    if (code == SKR_OK && is_ours &&
         open.table->admin->complete(open.table, open.db, find_index, doctor,
                                     &error) != SKR_OK)
         find(doctor, CHECK_SHAPE, transport->name, NULL, "%s", error.text);
@@ -318,20 +342,34 @@ check_records(struct doctor *doctor, struct skr_db *db)
              error.text);
 }
 
+static bool
+has_ordered(const struct skr_config *config,
+            const struct skr_config_database *database)
+{
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (config->transports[i].database == database &&
+            skr_ordered_is_meant(&config->transports[i], NULL))
+            return true;
+    return false;
+}
+
 static void
-check_transactions(struct doctor *doctor, struct skr_db *db, const char *name)
+check_transactions(struct doctor *doctor, struct skr_db *db,
+                   const struct skr_config_database *database)
 {
     const char *sql = skr_sql_word(skr_db_dialect(db), "oldest_transaction_s");
     struct skr_error error = {0};
     int64_t age_s = 0;
     if (sql[0] == '\0')
         return;
-    if (skr_sql_number(skr_db_tx(db), sql, SKR_NO_VALUES, &age_s, &error) !=
-        SKR_OK)
-        find(doctor, CHECK_TRANSACTIONS_HIDDEN, name, NULL, "%s", error.text);
-    else if (age_s >= doctor->age_s)
-        find(doctor, CHECK_TRANSACTION, name, NULL,
+    enum skr_code code =
+        skr_sql_number(skr_db_tx(db), sql, SKR_NO_VALUES, &age_s, &error);
+    if (code == SKR_OK && age_s >= doctor->age_s)
+        find(doctor, CHECK_TRANSACTION, database->name, NULL,
              "a transaction has been open for %lld s", (long long)age_s);
+    else if (code != SKR_OK && has_ordered(doctor->config, database))
+        find(doctor, CHECK_TRANSACTIONS_HIDDEN, database->name, NULL, "%s",
+             error.text);
 }
 
 // False: it does not answer.
@@ -353,7 +391,7 @@ check_database(struct doctor *doctor,
     }
     if (ops->advise(db, false, advice, &error) == SKR_OK && advice[0] != '\0')
         find(doctor, CHECK_SETTINGS, database->name, NULL, "%s", advice);
-    check_transactions(doctor, db, database->name);
+    check_transactions(doctor, db, database);
     if (skr_config_consumes(doctor->config) &&
         database == doctor->config->inbox_database)
         check_records(doctor, db);
@@ -368,9 +406,6 @@ check_databases(struct doctor *doctor)
     for (size_t i = 0; i < config->database_count; i++) {
         const struct skr_config_database *database = &config->databases[i];
         bool answers = check_database(doctor, database);
-        if (answers && database == config->inbox_database)
-            skr_app_check_handlers(
-                config, (struct skr_config_listener){take_report, doctor});
         for (size_t k = 0; k < config->transport_count && answers; k++)
             if (skr_transport_has_table(&config->transports[k]) &&
                 config->transports[k].database == database)
@@ -388,12 +423,15 @@ check_counts(struct doctor *doctor, const struct skr_transport_stats *stats)
     char cure[200];
     snprintf(cure, sizeof(cure), "skirnir %s %.100s",
              is_outbox ? "relay" : "consume", transport->name);
+    // The oldest may be behind one that is blocked, which is told of.
     if (!stats->has_counts || counts->due == 0 || !is_late ||
+        stats->partitions.blocked_count > 0 ||
         (!is_outbox && transport->kind != SKR_TRANSPORT_QUEUE))
         return;
-    bool is_worked = stats->holder[0] != '\0' || stats->attendance > 0;
+    // Negative: not known.
+    bool is_worked = stats->holder[0] != '\0' || stats->attendance != 0;
     enum check none = is_outbox ? CHECK_NO_RELAY : CHECK_NO_CONSUMER;
-    find(doctor, is_worked ? CHECK_SLOW_RELAY : none, transport->name,
+    find(doctor, is_worked ? CHECK_LATE : none, transport->name,
          is_worked ? NULL : cure,
          "%llu messages are due, the oldest for %lld s",
          (unsigned long long)counts->due, (long long)counts->oldest_s);
@@ -405,11 +443,13 @@ check_depth(struct doctor *doctor, const struct skr_transport_stats *stats)
     char cure[200];
     snprintf(cure, sizeof(cure), "skirnir consume %.100s",
              stats->transport->name);
-    if (stats->has_depth && stats->depth.has_consumers &&
-        stats->depth.consumers == 0 && stats->depth.messages > 0)
+    const struct skr_depth *depth = &stats->depth;
+    bool is_late = !depth->has_oldest || depth->oldest_s >= doctor->age_s;
+    if (stats->has_depth && depth->has_consumers && depth->consumers == 0 &&
+        depth->messages > 0 && is_late)
         find(doctor, CHECK_NO_CONSUMER, stats->transport->name, cure,
              "%llu messages wait, and nothing consumes them",
-             (unsigned long long)stats->depth.messages);
+             (unsigned long long)depth->messages);
 }
 
 static enum skr_code
@@ -483,12 +523,14 @@ skr_command_doctor(struct skr_app *app)
         .findings = {.columns = SKR_COLUMNS(finding_columns)},
         .age_s = skr_arguments_number(app->arguments, "age", DEFAULT_AGE_S),
     };
-    enum skr_code code = skr_config_load(
-        skr_arguments_find(app->arguments, "config"),
-        (struct skr_config_listener){take_report, &doctor}, &config, &error);
+    const struct skr_config_listener listener = {take_report, &doctor};
+    enum skr_code code =
+        skr_config_load(skr_arguments_find(app->arguments, "config"), listener,
+                        &config, &error);
     bool is_loaded = code == SKR_OK;
     doctor.config = config;
     if (is_loaded) {
+        skr_app_check(config, listener);
         check_file(&doctor);
         check_retention(&doctor);
         check_databases(&doctor);

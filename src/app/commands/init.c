@@ -61,29 +61,44 @@ static const char topic[] = "        options:\n"
                             "            topics: [order.placed]\n"
                             "            group: orders\n";
 
-// An empty answer leaves what is there.
-static bool
-ask(const char *question, char answer[ANSWER_SIZE])
+// What YAML would change, or is cut, is no DSN.
+static enum skr_code
+set(char answer[ANSWER_SIZE], const char *option, const char *value,
+    struct skr_error *error)
 {
-    char line[ANSWER_SIZE];
-    fprintf(stderr, "%s [%s]: ", question, answer[0] == '\0' ? "-" : answer);
-    if (fgets(line, sizeof(line), stdin) == NULL)
-        return false;
-    line[strcspn(line, "\r\n")] = '\0';
-    if (line[0] != '\0')
-        memcpy(answer, line, sizeof(line));
-    return true;
+    size_t size = strlen(value);
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)value[i] < ' ')
+            return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                            "--%s has a line break or another control "
+                            "character",
+                            option);
+    if (size >= ANSWER_SIZE)
+        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP,
+                        "--%s has more than %d bytes", option, ANSWER_SIZE - 1);
+    memcpy(answer, value, size + 1);
+    return SKR_OK;
 }
 
-static bool
-has_password(const char *dsn)
+// An empty answer leaves what is there.
+static enum skr_code
+ask(const char *question, const char *option, char answer[ANSWER_SIZE],
+    struct skr_error *error)
 {
-    struct skr_url url;
-    if (skr_url_parse(dsn, &url, NULL) != SKR_OK)
-        return true;
-    bool has = url.password != NULL;
-    skr_url_fini(&url);
-    return has;
+    char *line = NULL;
+    size_t capacity = 0;
+    fprintf(stderr, "%s [%s]: ", question, answer[0] == '\0' ? "-" : answer);
+    ssize_t size = getline(&line, &capacity, stdin);
+    enum skr_code code = SKR_OK;
+    if (size < 0)
+        code = skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
+                        "nothing is written, as there was no answer");
+    else
+        line[strcspn(line, "\r\n")] = '\0';
+    if (code == SKR_OK && line[0] != '\0')
+        code = set(answer, option, line, error);
+    free(line);
+    return code;
 }
 
 static enum skr_code
@@ -91,13 +106,7 @@ take(char answer[ANSWER_SIZE], const struct skr_app *app, const char *option,
      struct skr_error *error)
 {
     const char *value = skr_arguments_find(app->arguments, option);
-    if (value == NULL)
-        return SKR_OK;
-    if (strlen(value) >= ANSWER_SIZE)
-        return skr_fail(error, SKR_INVALID, SKR_GIVE_UP, "--%s is too long",
-                        option);
-    memcpy(answer, value, strlen(value) + 1);
-    return SKR_OK;
+    return value == NULL ? SKR_OK : set(answer, option, value, error);
 }
 
 static enum skr_code
@@ -120,20 +129,37 @@ read_answers(const struct skr_app *app, struct answers *answers,
         code = take(answers->broker, app, "broker", error);
     if (code != SKR_OK)
         return code;
-    if (asks && (!ask("The application's database, a DSN", answers->database) ||
-                 !ask("The broker, a DSN, or - for a table in that database",
-                      answers->broker)))
-        return skr_fail(error, SKR_STOPPED, SKR_GIVE_UP,
-                        "nothing is written, as there was no answer");
+    if (asks)
+        code = ask("The application's database, a DSN", "database",
+                   answers->database, error);
+    if (asks && code == SKR_OK)
+        code = ask("The broker, a DSN, or - for a table in that database",
+                   "broker", answers->broker, error);
+    if (code != SKR_OK)
+        return code;
     if (asks && !answers->keeps_order)
         answers->keeps_order =
             skr_ask("Must messages that share a key stay in order?");
     if (strcmp(answers->broker, "-") == 0)
         answers->broker[0] = '\0';
-    answers->has_secret =
-        has_password(answers->database) ||
-        (answers->broker[0] != '\0' && has_password(answers->broker));
+    answers->has_secret = skr_url_has_secret(answers->database) ||
+                          skr_url_has_secret(answers->broker);
     return SKR_OK;
+}
+
+// A word of a unit, between double quotes.
+static void
+add_quoted(struct skr_text *text, const char *before, const char *from)
+{
+    skr_text_add_format(text, "\"%s", before);
+    for (; *from != '\0'; from++) {
+        if (*from == '"' || *from == '\\')
+            skr_text_add_string(text, "\\");
+        else if (*from == '%' || *from == '$')
+            skr_text_add(text, from, 1);
+        skr_text_add(text, from, 1);
+    }
+    skr_text_add_string(text, "\"");
 }
 
 // With a character doubled, as YAML and systemd have it.
@@ -200,12 +226,12 @@ write_unit(const char *program, const char *path, const char *worker,
                         "\n"
                         "[Service]\n"
                         "Type=notify\n"
-                        "ExecStart=\"",
+                        "ExecStart=",
                         worker, transport);
-    add_doubled(text, program, '%');
-    skr_text_add_format(text, "\" %s %s \"--config=", worker, transport);
-    add_doubled(text, path, '%');
-    skr_text_add_format(text, "\"\nWorkingDirectory=");
+    add_quoted(text, "", program);
+    skr_text_add_format(text, " %s %s ", worker, transport);
+    add_quoted(text, "--config=", path);
+    skr_text_add_format(text, "\nWorkingDirectory=");
     add_doubled(text, dirname(folder), '%');
     skr_text_add_format(text,
                         "\n"
@@ -330,11 +356,18 @@ write_files(const char *path, const struct skr_text *text,
 }
 
 static void
-say_next(const char *path, const struct answers *answers)
+say_next(const struct skr_app *app, const char *path,
+         const struct answers *answers)
 {
+    char full[PATH_MAX];
     printf("\nNext:\n");
-    if (strcmp(path, "skirnir.yaml") != 0)
-        printf("  export SKIRNIR_CONFIG=%s\n", path);
+    if (skr_arguments_has(app->arguments, "config") &&
+        realpath(path, full) != NULL) {
+        printf("  export SKIRNIR_CONFIG='");
+        for (const char *at = full; *at != '\0'; at++)
+            printf(*at == '\'' ? "'\\''" : "%c", *at);
+        printf("'\n");
+    }
     printf("  skirnir setup && skirnir setup-deduplication --force\n"
            "  skirnir publish order.placed --body '{\"orderId\":1}'%s\n"
            "  skirnir relay outbox --stop-when-empty && skirnir consume orders "
@@ -377,7 +410,10 @@ skr_command_init(struct skr_app *app)
     struct skr_text text = {0};
     struct skr_config *config = NULL;
     struct skr_error error = {0};
+    // As commands look for it.
     if (path == NULL)
+        path = getenv("SKIRNIR_CONFIG");
+    if (path == NULL || path[0] == '\0')
         path = "skirnir.yaml";
     enum skr_code code = read_answers(app, &answers, &error);
     if (code != SKR_OK)
@@ -395,6 +431,6 @@ skr_command_init(struct skr_app *app)
         return SKR_EXIT_CONFIG;
     if (code != SKR_OK)
         return skr_app_fail(app, &error);
-    say_next(path, &answers);
+    say_next(app, path, &answers);
     return SKR_EXIT_OK;
 }

@@ -133,7 +133,7 @@ static const struct skr_word words[] = {
     {"oldest_transaction_s",
      "SELECT CAST(COALESCE(MAX(EXTRACT(EPOCH FROM now() - xact_start)), 0) AS "
      "BIGINT) FROM pg_stat_activity WHERE datname = current_database() "
-     "AND pid <> pg_backend_pid()"},
+     "AND backend_type = 'client backend' AND pid <> pg_backend_pid()"},
     // What the server counts as it is written; a restart may have lost that.
     {"row_estimate", "SELECT CAST(COALESCE(MAX(COALESCE(NULLIF("
                      "pg_stat_get_live_tuples(oid), 0), "
