@@ -208,39 +208,35 @@ test_a_row_that_cannot_be_changed_holds_up_no_other(void **state)
     skr_broker_close(broker);
 }
 
+// Of the rows these, which are so many, cannot be claimed.
 static void
-test_a_row_that_cannot_be_claimed_holds_up_no_other(void **state)
+assert_others_are_given(struct world *world, size_t rows, const char *refused,
+                        size_t refused_count, uint32_t timeout_ms)
 {
-    struct world *world = *state;
-    size_t count = 0;
-    publish(world, 9);
-    skr_test_refuse(world->db, "messenger_messages", "UPDATE", "OLD.id = 4");
+    size_t count = 0, others = rows - refused_count;
+    publish(world, rows);
+    skr_test_refuse(world->db, "messenger_messages", "UPDATE", refused);
     struct skr_broker *broker = open_broker(world, "queue://orders");
-    for (size_t others = 0; others < 8; others += count) {
-        assert_int_equal(receive(world, broker, &count, 20000), SKR_OK);
+    for (size_t given = 0; given < others; given += count) {
+        assert_int_equal(receive(world, broker, &count, timeout_ms), SKR_OK);
         settle_all(world, broker, count, SKR_SETTLE_ACK, 0);
     }
-    assert_int_equal(rows_left(world), 1);
-    // It is left alone for a while.
+    assert_int_equal(rows_left(world), refused_count);
+    // They are left alone for a while.
     assert_int_equal(receive(world, broker, &count, 0), SKR_TIMEOUT);
     skr_broker_close(broker);
 }
 
 static void
+test_a_row_that_cannot_be_claimed_holds_up_no_other(void **state)
+{
+    assert_others_are_given(*state, 9, "OLD.id = 4", 1, 20000);
+}
+
+static void
 test_many_rows_that_cannot_be_claimed_hold_up_no_other(void **state)
 {
-    struct world *world = *state;
-    size_t count = 0;
-    publish(world, 154);
-    skr_test_refuse(world->db, "messenger_messages", "UPDATE", "OLD.id <= 150");
-    struct skr_broker *broker = open_broker(world, "queue://orders");
-    for (size_t others = 0; others < 4; others += count) {
-        assert_int_equal(receive(world, broker, &count, 0), SKR_OK);
-        settle_all(world, broker, count, SKR_SETTLE_ACK, 0);
-    }
-    assert_int_equal(rows_left(world), 150);
-    assert_int_equal(receive(world, broker, &count, 0), SKR_TIMEOUT);
-    skr_broker_close(broker);
+    assert_others_are_given(*state, 154, "OLD.id <= 150", 150, 0);
 }
 
 // As when it is larger than the server takes at once: it is not known how

@@ -483,23 +483,31 @@ test_a_queue_has_one_lock_whatever_its_database_is_called(void **state)
     skr_test_database_remove(&other);
 }
 
-// Two relays that spell it in two ways contend for its lock and its shards.
-static void
-test_a_table_is_one_however_it_is_spelt(void **state)
+// The fixture's table is divided by leases; another's, whose configuration
+// spells it otherwise.
+static struct skr_store *
+start_with_other_spelling(struct fixture *fixture)
 {
-    struct fixture *fixture = *state;
     struct skr_messenger_options options = outbox_options(fixture);
-    struct skr_assignments shares;
-    struct skr_assignment all = {.shards = (UINT64_C(1) << SKR_SHARDS) - 1,
-                                 .members = 1};
-    struct skr_error error = {0};
-    struct skr_db *db = skr_test_connect(&fixture->database);
     options.is_sharded = true;
     skr_store_free(fixture->table);
     fixture->table = make_table_by(&options);
     start(fixture);
     options.table = "Messenger_OUTBOX";
-    struct skr_store *other = make_table_by(&options);
+    return make_table_by(&options);
+}
+
+// Two relays that spell it in two ways contend for its lock and its shards.
+static void
+test_a_table_is_one_however_it_is_spelt(void **state)
+{
+    struct fixture *fixture = *state;
+    struct skr_assignments shares;
+    struct skr_assignment all = {.shards = (UINT64_C(1) << SKR_SHARDS) - 1,
+                                 .members = 1};
+    struct skr_error error = {0};
+    struct skr_db *db = skr_test_connect(&fixture->database);
+    struct skr_store *other = start_with_other_spelling(fixture);
     if (other->admin->check(other, db, &error) == SKR_OK) {
         const struct skr_shard_ops *shards = fixture->table->shards;
         assert_int_equal(
@@ -529,15 +537,9 @@ static void
 test_shards_of_an_earlier_spelling_are_not_taken(void **state)
 {
     struct fixture *fixture = *state;
-    struct skr_messenger_options options = outbox_options(fixture);
     struct skr_assignments shares;
     struct skr_error error = {0};
-    options.is_sharded = true;
-    skr_store_free(fixture->table);
-    fixture->table = make_table_by(&options);
-    start(fixture);
-    options.table = "Messenger_OUTBOX";
-    struct skr_store *other = make_table_by(&options);
+    struct skr_store *other = start_with_other_spelling(fixture);
     for (int slot = 0; slot < SKR_SHARDS; slot++) {
         const struct skr_value values[] = {skr_bind_integer(slot),
                                            skr_bind_integer(60)};

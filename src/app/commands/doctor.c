@@ -271,37 +271,34 @@ find_index(const char *sql, void *user, struct skr_error *error)
 
 static void
 diagnose(struct doctor *doctor, const struct skr_config_transport *transport,
-         const struct skr_open_table *open)
+         const struct skr_store *table, struct skr_db *db)
 {
-    const struct skr_diagnosis_ops *diagnosis = open->table->diagnosis;
     uint64_t count = 0;
     int hours = 0;
     const char *cure = NULL;
     if (transport->relay_to == NULL)
         return;
     // One that is behind may as well be old.
-    if (diagnosis->skew(open->table, open->db, &hours, NULL) == SKR_OK &&
-        hours > 0)
+    if (table->diagnosis->skew(table, db, &hours, NULL) == SKR_OK && hours > 0)
         find(doctor, CHECK_TIME_ZONE, transport->name, NULL,
              "the newest row's time is ahead of the server's by hours: %d",
              hours);
-    if (diagnosis->foreign(open->table, open->db, &count, &cure, NULL) ==
-            SKR_OK &&
+    if (table->diagnosis->foreign(table, db, &count, &cure, NULL) == SKR_OK &&
         count > 0)
         find(doctor, CHECK_FOREIGN, transport->name, cure,
              "%llu rows are not ours to publish", (unsigned long long)count);
 }
 
-// The database answers.
 static void
-check_table(struct doctor *doctor, const struct skr_config_transport *transport)
+check_table(struct doctor *doctor, const struct skr_config_transport *transport,
+            struct skr_db *db)
 {
-    struct skr_open_table open = {0};
+    struct skr_store *table = NULL;
     struct skr_error error = {0};
     enum skr_code code =
-        skr_transport_open(doctor->config, transport, &open, &error);
+        skr_transport_table(doctor->config, transport, &table, &error);
     if (code == SKR_OK)
-        code = open.table->admin->check(open.table, open.db, &error);
+        code = table->admin->check(table, db, &error);
     // What is refused was told with the configuration.
     if (code != SKR_OK && code != SKR_REFUSED)
         find(doctor, code == SKR_MISSING ? CHECK_TABLE : CHECK_SHAPE,
@@ -310,12 +307,11 @@ check_table(struct doctor *doctor, const struct skr_config_transport *transport)
         transport->relay_to != NULL || transport->kind == SKR_TRANSPORT_QUEUE;
     doctor->place = transport->name;
     if (code == SKR_OK && is_ours &&
-        open.table->admin->complete(open.table, open.db, find_index, doctor,
-                                    &error) != SKR_OK)
+        table->admin->complete(table, db, find_index, doctor, &error) != SKR_OK)
         find(doctor, CHECK_SHAPE, transport->name, NULL, "%s", error.text);
     if (code == SKR_OK)
-        diagnose(doctor, transport, &open);
-    skr_transport_close(&open);
+        diagnose(doctor, transport, table, db);
+    skr_store_free(table);
 }
 
 // Where handlers run.
@@ -372,11 +368,11 @@ check_transactions(struct doctor *doctor, struct skr_db *db,
              error.text);
 }
 
-// False: it does not answer.
-static bool
+static void
 check_database(struct doctor *doctor,
                const struct skr_config_database *database)
 {
+    const struct skr_config *config = doctor->config;
     const struct skr_db_ops *ops = NULL;
     struct skr_db *db = NULL;
     struct skr_error error = {0};
@@ -387,30 +383,18 @@ check_database(struct doctor *doctor,
     if (code != SKR_OK) {
         find(doctor, CHECK_DATABASE, database->name,
              code == SKR_MISSING ? "skirnir setup" : NULL, "%s", error.text);
-        return false;
+        return;
     }
     if (ops->advise(db, false, advice, &error) == SKR_OK && advice[0] != '\0')
         find(doctor, CHECK_SETTINGS, database->name, NULL, "%s", advice);
     check_transactions(doctor, db, database);
-    if (skr_config_consumes(doctor->config) &&
-        database == doctor->config->inbox_database)
+    if (skr_config_consumes(config) && database == config->inbox_database)
         check_records(doctor, db);
+    for (size_t i = 0; i < config->transport_count; i++)
+        if (skr_transport_has_table(&config->transports[i]) &&
+            config->transports[i].database == database)
+            check_table(doctor, &config->transports[i], db);
     skr_db_close(db);
-    return true;
-}
-
-static void
-check_databases(struct doctor *doctor)
-{
-    const struct skr_config *config = doctor->config;
-    for (size_t i = 0; i < config->database_count; i++) {
-        const struct skr_config_database *database = &config->databases[i];
-        bool answers = check_database(doctor, database);
-        for (size_t k = 0; k < config->transport_count && answers; k++)
-            if (skr_transport_has_table(&config->transports[k]) &&
-                config->transports[k].database == database)
-                check_table(doctor, &config->transports[k]);
-    }
 }
 
 static void
@@ -533,7 +517,8 @@ skr_command_doctor(struct skr_app *app)
         skr_app_check(config, listener);
         check_file(&doctor);
         check_retention(&doctor);
-        check_databases(&doctor);
+        for (size_t i = 0; i < config->database_count; i++)
+            check_database(&doctor, &config->databases[i]);
         code = check_messages(&doctor, &error);
     }
     if ((is_loaded || doctor.serious > 0) && code != SKR_NO_MEMORY) {

@@ -177,8 +177,9 @@ write_configuration(const struct answers *answers, struct skr_text *text)
     const char *dsn = answers->broker[0] == '\0'
                           ? "queue://default?queue_name=orders"
                           : answers->broker;
-    char scheme_name[32] = "";
-    memcpy(scheme_name, dsn, strcspn(dsn, ":") % sizeof(scheme_name));
+    char scheme_name[32];  // what is cut is no scheme that is known
+    snprintf(scheme_name, sizeof(scheme_name), "%.*s", (int)strcspn(dsn, ":"),
+             dsn);
     const struct skr_scheme *scheme = skr_driver_scheme(scheme_name);
     skr_text_add_format(text, "%s%s", head,
                         answers->has_secret ? secret_head : "");
